@@ -62,13 +62,13 @@ impl Integers {
                 self.pick(SMALL),
                 self.number(),
                 self.pick(BRANCHES),
-                self.branch()
+                self.constant(1)
             ),
             7 => format!(
                 "SELECT x, x / {}, sum(x) OVER () / 2 FROM (VALUES ({}), ({})) v(x) ORDER BY 1",
                 self.pick(SMALL),
-                self.branch(),
-                self.branch()
+                self.constant(1),
+                self.constant(1)
             ),
             8 => format!(
                 "SELECT g, g / 2, g * {} FROM generate_series({}, {}) s(g)",
@@ -139,17 +139,6 @@ impl Integers {
 
     fn constant(&mut self, depth: u32) -> String {
         self.drawn(depth, |this| this.number().to_owned())
-    }
-
-    /// Draws a constant without a division: PostgreSQL keeps the digits of a quotient that it
-    /// shows, and a column of the broker does not have them (see the guide's differences).
-    fn branch(&mut self) -> String {
-        loop {
-            let drawn = self.constant(1);
-            if !drawn.contains('/') {
-                return drawn;
-            }
-        }
     }
 
     fn drawn(&mut self, depth: u32, leaf: fn(&mut Self) -> String) -> String {

@@ -150,6 +150,8 @@ impl PgType {
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
     pub(crate) const JSONB: Self = Self { oid: 3802, size: -1 };
+    /// Type of arrays of numerics.
+    pub(crate) const NUMERICS: u32 = 1231;
 
     /// Returns whether values of both are sent in the same way: json is text, and the binary form
     /// of jsonb begins with its version.

@@ -146,8 +146,8 @@ const OTHER: FormatOptions<'static> = FormatOptions::new().with_null("NULL");
 impl<'a> Column<'a> {
     fn of(array: &'a ArrayRef, field: &Field, format: Format) -> Result<Self, ArrowError> {
         let is_jsonb = PgType::of(field) == PgType::JSONB;
-        let is_text = *array.data_type() == DataType::Utf8View;
-        let described = if is_text { PgType::described(field).0.oid } else { 0 };
+        let is_shown = matches!(array.data_type(), DataType::Utf8View | DataType::List(_));
+        let described = if is_shown { PgType::described(field).0.oid } else { 0 };
         Ok(Self { is_jsonb, described, format, ..Self::as_text(array)? })
     }
 
@@ -177,6 +177,11 @@ impl<'a> Column<'a> {
         Ok(Self { array, is_jsonb: false, described: 0, format: Format::TEXT, other })
     }
 
+    /// Returns whether the column is an array of texts.
+    fn has_texts(&self) -> bool {
+        matches!(self.array.data_type(), DataType::List(it) if it.data_type().is_string())
+    }
+
     /// Appends the value of a row that is not NULL.
     fn put(&self, row: usize, out: &mut BytesMut) {
         if self.is_jsonb && self.format == Format::Binary {
@@ -190,6 +195,9 @@ impl<'a> Column<'a> {
             Format::Text(style) => put_text(self.array, row, style, out),
             Format::Binary if self.described == PgType::NUMERIC.oid => {
                 put_numeric(out, self.array.as_string_view().value(row));
+            }
+            Format::Binary if self.described == PgType::NUMERICS && self.has_texts() => {
+                put_numeric_texts(&self.array.as_list::<i32>().value(row), out);
             }
             Format::Binary if self.described == PgType::REGTYPE => {
                 out.put_u32(PgType::oid_of(self.array.as_string_view().value(row)));
@@ -320,6 +328,23 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
 fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
     let element = PgType::of_data(elements.data_type());
     let elements = plain(elements).unwrap_or_else(|_| elements.clone());
+    put_elements(&elements, element, out, |index, out| put_binary(&elements, index, out));
+}
+
+/// Appends a binary array of numerics that are given as texts.
+fn put_numeric_texts(elements: &ArrayRef, out: &mut BytesMut) {
+    let elements = plain(elements).unwrap_or_else(|_| elements.clone());
+    put_elements(&elements, PgType::NUMERIC, out, |index, out| {
+        put_numeric(out, elements.as_string_view().value(index));
+    });
+}
+
+fn put_elements(
+    elements: &ArrayRef,
+    element: PgType,
+    out: &mut BytesMut,
+    put: impl Fn(usize, &mut BytesMut),
+) {
     out.put_i32(i32::from(!elements.is_empty()));
     out.put_i32(i32::from(elements.null_count() > 0));
     out.put_u32(element.oid);
@@ -331,7 +356,7 @@ fn put_binary_list(elements: &ArrayRef, out: &mut BytesMut) {
     for index in 0..elements.len() {
         match elements.is_null(index) {
             true => out.put_i32(-1),
-            false => put_with_length(out, 0, |out| put_binary(&elements, index, out)),
+            false => put_with_length(out, 0, |out| put(index, out)),
         }
     }
 }

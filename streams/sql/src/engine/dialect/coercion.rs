@@ -18,8 +18,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
 use super::{
-    array_order, intervals, jsonb_order, moments, numbers, operands, scales, shown_scales,
-    type_names, united,
+    array_order, intervals, jsonb_order, moments, numbers, operands, scales, type_names, united,
 };
 
 /// Replacement of the engine's rule.
@@ -60,7 +59,6 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let name = names.save(&expr);
         let mut changed = expr.rewrite(&mut types)?;
         changed.data = unmerged::unmerged(changed.data, place, &schema)?;
-        changed = changed.transform_data(|it| shown_scales::with_texts(it, &schema))?;
         Ok(match is_sort {
             true => changed.update_data(|it| {
                 jsonb_order::key_of(intervals::length_of_interval(it, &schema).data, &schema)
@@ -68,7 +66,6 @@ fn coerced(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             false => changed.update_data(|it| name.restore(it)),
         })
     })?;
-    scales::check_texts(&plan.data, &schema)?;
     plan.map_data(|plan| types.engine.coerce_plan(united::of_one_type(plan)?))?
         .map_data(LogicalPlan::recompute_schema)
 }

@@ -15,7 +15,7 @@ use super::by_row::{
 use super::json_text::{elements, kind, members, sorted_members, valid};
 use super::jsonb::{put_string, unescaped, written};
 use crate::error::{SqlError, SqlState};
-use crate::wire::{PgType, json_field, jsonb_field};
+use crate::wire::{PgType, described_field, json_field, jsonb_field};
 
 /// Functions that return arrays, for set-returning functions in statements.
 pub(super) const ELEMENTS: &str = "json_elements_of";
@@ -43,6 +43,21 @@ pub(super) const JSONB_PAIR: &str = "jsonb_pair";
 pub(super) const JSON_ROW: &str = "json_of_row";
 pub(super) const JSON_OBJECT: &str = "json_of_pairs";
 pub(super) const JSONB_OBJECT: &str = "jsonb_of_pairs";
+
+/// Functions that show numerics in JSON.
+pub(super) const OF_VALUES: &[&str] = &[
+    JSON_OF,
+    JSONB_OF,
+    JSON_ROW,
+    JSON_PAIR,
+    JSONB_PAIR,
+    "to_json",
+    "to_jsonb",
+    "json_build_array",
+    "jsonb_build_array",
+    "json_build_object",
+    "jsonb_build_object",
+];
 
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
@@ -292,8 +307,9 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
     }
     let field = &row.fields[index];
     let is_json = PgType::of(field).is_json();
+    let is_numeric = PgType::described(field).0 == PgType::NUMERIC;
     if let ScalarValue::List(list) = value {
-        put_list(&list.value(0), form, &mut out)?;
+        put_list(&list.value(0), PgType::described(field).0.oid, form, &mut out)?;
         return Ok(out);
     }
     let text = row.output(index)?.unwrap_or_default();
@@ -304,7 +320,7 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
             None => out.push_str("null"),
         },
         DataType::Boolean => out.push_str(if text == "t" { "true" } else { "false" }),
-        it if it.is_numeric() && is_number => out.push_str(&text),
+        it if (it.is_numeric() || is_numeric) && is_number => out.push_str(&text),
         DataType::Timestamp(_, zone) => {
             // With the complete UTC offset, of which the output format only has the hours.
             let zone = if zone.is_some() { ":00" } else { "" };
@@ -318,8 +334,17 @@ fn json_of(row: &Row<'_>, index: usize, form: Form) -> Result<String, SqlError> 
     }
 }
 
-fn put_list(values: &dyn Array, form: Form, out: &mut String) -> Result<(), SqlError> {
-    let field: FieldRef = Arc::new(Field::new("", values.data_type().clone(), true));
+fn put_list(
+    values: &dyn Array,
+    described: u32,
+    form: Form,
+    out: &mut String,
+) -> Result<(), SqlError> {
+    let field = Field::new("", values.data_type().clone(), true);
+    let field: FieldRef = Arc::new(match described {
+        PgType::NUMERICS => described_field(&field, PgType::NUMERIC.oid, -1),
+        _ => field,
+    });
     let separator = if form == Form::Json { "," } else { ", " };
     out.push('[');
     for index in 0..values.len() {

@@ -85,18 +85,6 @@ impl Numeric {
         Groups { weight, first: group(&padded[..taken]), second }
     }
 
-    /// Returns the exponent (0: units) and the value of the first base-10000 digit. Both are 0 for
-    /// zero.
-    pub(super) fn lead(&self) -> (i64, i64) {
-        match self.is_zero() {
-            true => (0, 0),
-            false => {
-                let groups = self.groups();
-                (groups.weight, i64::from(groups.first))
-            }
-        }
-    }
-
     /// Returns the text with a number of fractional digits, which is not smaller than that of the
     /// digits that are not zero.
     pub(super) fn text(&self, scale: u32) -> String {

@@ -50,16 +50,39 @@ pub(super) fn averages(sums: &ArrayRef, counts: &ArrayRef) -> Result<ArrayRef> {
 
 /// Divides numerics, rounded as in PostgreSQL.
 pub(super) fn quotients(left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> {
-    let (left_scale, right_scale) = (scale_of(left), scale_of(right));
     let is_quotient = |it: &ArrayRef| *it.data_type() == quotient_type();
     let digits = (digits_of(is_quotient(left)), digits_of(is_quotient(right)));
+    divided(left, right, |_, left, right| (digits.0(left), digits.1(right)))
+}
+
+/// Divides numerics with these scales. That of a value without one follows from its digits.
+pub(super) fn quotients_of_scales(
+    left: &ArrayRef,
+    right: &ArrayRef,
+    (left_scales, right_scales): &(Vec<Option<i64>>, Vec<Option<i64>>),
+) -> Result<ArrayRef> {
+    let of = |scale: Option<i64>, value| scale.unwrap_or_else(|| shown_scale(value));
+    divided(left, right, |row, left, right| {
+        (of(left_scales[row], left), of(right_scales[row], right))
+    })
+}
+
+/// Divides. `digits` returns the numbers of fractional digits that the operands of a row have in
+/// PostgreSQL.
+fn divided(
+    left: &ArrayRef,
+    right: &ArrayRef,
+    digits: impl Fn(usize, (i256, i8), (i256, i8)) -> (i64, i64),
+) -> Result<ArrayRef> {
+    let (left_scale, right_scale) = (scale_of(left), scale_of(right));
     let wide = |it: &ArrayRef, scale: i8| cast(it, &DataType::Decimal256(76, scale));
     let (left, right) = (wide(left, left_scale)?, wide(right, right_scale)?);
     let pairs = left.as_primitive::<Decimal256Type>().iter();
     let pairs = pairs.zip(right.as_primitive::<Decimal256Type>());
-    let found = pairs.map(|(left, right)| match (left, right) {
+    let found = pairs.enumerate().map(|(row, pair)| match pair {
         (Some(left), Some(right)) => {
-            quotient((left, left_scale), (right, right_scale), digits).map(Some)
+            let (left, right) = ((left, left_scale), (right, right_scale));
+            quotient(left, right, digits(row, left, right)).map(Some)
         }
         _ => Ok(None),
     });
@@ -90,7 +113,7 @@ fn digits_of(is_quotient: bool) -> Digits {
 fn quotient(
     left: (i256, i8),
     right: (i256, i8),
-    (left_digits, right_digits): (Digits, Digits),
+    (left_digits, right_digits): (i64, i64),
 ) -> Result<i256> {
     let range = || too_many_digits().into_engine();
     if right.0 == i256::ZERO {
@@ -103,10 +126,8 @@ fn quotient(
         (leading_group(left), leading_group(right));
     let weight = left_weight - right_weight - i64::from(left_group <= right_group);
     // Same as `select_div_scale` of PostgreSQL.
-    let scale = (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS)
-        .max(left_digits(left))
-        .max(right_digits(right))
-        .max(0);
+    let scale =
+        (QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS).max(left_digits).max(right_digits).max(0);
     if scale > i64::from(QUOTIENT_SCALE) {
         let what = format!("division with {scale} digits after the decimal point is not supported");
         return Err(SqlError::unsupported(what).into_engine());
@@ -151,14 +172,36 @@ fn quotient_scale(value: (i256, i8)) -> i64 {
     scale.max(shown_scale(value))
 }
 
+/// Returns the exponent (0: units) and the value of the first base-10000 digit of each number. Both
+/// are 0 for zero.
+pub(super) fn leading_groups(array: &ArrayRef) -> Result<Vec<Option<(i64, i64)>>> {
+    let scale = scale_of(array);
+    let wide = cast(array, &DataType::Decimal256(76, scale))?;
+    let values = wide.as_primitive::<Decimal256Type>().iter();
+    let group = |value| if value == i256::ZERO { (0, 0) } else { leading_group((value, scale)) };
+    Ok(values.map(|it| it.map(group)).collect())
+}
+
 /// Returns the exponent (0: units) and value of the first base-10000 digit that is not zero.
 fn leading_group((value, scale): (i256, i8)) -> (i64, i64) {
-    let digits = value.wrapping_abs().to_string();
-    let count = i64::try_from(digits.len()).unwrap_or(0);
+    let magnitude = value.wrapping_abs();
+    let short = magnitude.to_i128().and_then(|it| u128::try_from(it).ok());
+    let count = match short {
+        Some(short) => i64::from(short.checked_ilog10().unwrap_or(0)) + 1,
+        None => i64::try_from(magnitude.to_string().len()).unwrap_or(0),
+    };
     let exponent = count - 1 - i64::from(scale);
     let weight = exponent.div_euclid(GROUP_DIGITS);
     // Number of decimal digits in it, including zeros beyond the last digit.
-    let taken = usize::try_from(exponent - weight * GROUP_DIGITS + 1).unwrap_or(1);
-    let padded = format!("{digits:0<taken$}");
-    (weight, padded[..taken].parse().unwrap_or(0))
+    let taken = exponent - weight * GROUP_DIGITS + 1;
+    let ten = |power: i64| 10_u128.pow(u32::try_from(power).unwrap_or(0));
+    let group = match short {
+        Some(short) if count >= taken => short / ten(count - taken),
+        Some(short) => short * ten(taken - count),
+        None => {
+            let taken = usize::try_from(taken).unwrap_or(1);
+            magnitude.to_string()[..taken].parse().unwrap_or(0)
+        }
+    };
+    (weight, i64::try_from(group).unwrap_or(0))
 }

@@ -3,17 +3,20 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, Int32Array, StringArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, StringArray};
+use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::Result;
+use datafusion::functions::core::{get_field, named_struct};
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
-    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, lit,
 };
 
 use super::numerics::Numeric;
 use super::own::{Own, numbers, texts};
+use super::quotients::{leading_groups, quotient_type, quotients_of_scales};
 use super::real_functions::{computed, numerics_of};
 use crate::error::SqlError;
 use crate::wire::{PgType, described_field};
@@ -22,6 +25,17 @@ use crate::wire::{PgType, described_field};
 /// digits.
 const QUOTIENT_DIGITS_MIN: i64 = 16;
 const GROUP_DIGITS: i64 = 4;
+
+/// Name of the division whose third and fourth argument are the scales of the operands.
+pub(super) const QUOTIENT: &str = "quotient_of_scales";
+
+/// Function of a field of a struct, and the fields of a value that is packed with its scale.
+pub(super) const PACKED_FIELD: &str = "get_field";
+pub(super) const PACKED_VALUE: &str = "value";
+pub(super) const PACKED_SCALE: &str = "scale";
+
+/// Prefix of the names of columns with such values.
+pub(super) const PACKED: &str = "\0packed ";
 
 fn int(_: &[DataType]) -> Option<DataType> {
     Some(DataType::Int32)
@@ -70,11 +84,11 @@ fn text_scale(text: &str) -> Option<i32> {
 /// The scale of a quotient. The arguments are the operands and their scales.
 pub(super) fn of_quotient() -> Arc<ScalarUDF> {
     Own::udf("scale_of_quotient", 4, int, |arrays| {
-        let operand = |index: usize| numerics_of(&arrays[index]).map_err(SqlError::from);
+        let operand = |index: usize| leading_groups(&arrays[index]).map_err(SqlError::from);
         let (left, right) = (operand(0)?, operand(1)?);
         let (left_scales, right_scales) = (scales(&arrays[2])?, scales(&arrays[3])?);
         let found = (0..left.len()).map(|row| {
-            let (left, right) = (left[row].as_ref()?, right[row].as_ref()?);
+            let (left, right) = (left[row]?, right[row]?);
             let (one, other) = (left_scales[row]?, right_scales[row]?);
             i32::try_from(quotient_scale(left, right).max(one).max(other).max(0)).ok()
         });
@@ -83,8 +97,8 @@ pub(super) fn of_quotient() -> Arc<ScalarUDF> {
 }
 
 /// Same as `select_div_scale` of PostgreSQL, without the scales of the operands.
-fn quotient_scale(left: &Numeric, right: &Numeric) -> i64 {
-    let ((left_weight, left_group), (right_weight, right_group)) = (left.lead(), right.lead());
+fn quotient_scale(left: (i64, i64), right: (i64, i64)) -> i64 {
+    let ((left_weight, left_group), (right_weight, right_group)) = (left, right);
     let weight = left_weight - right_weight - i64::from(left_group <= right_group);
     QUOTIENT_DIGITS_MIN - weight * GROUP_DIGITS
 }
@@ -108,6 +122,112 @@ fn of_results(name: &str, arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let results = computed(name, arrays)?.into_iter();
     let scales = results.map(|it| it.and_then(|it| i32::try_from(it.scale).ok()));
     Ok(Arc::new(scales.collect::<Int32Array>()))
+}
+
+/// Division of numerics with given scales.
+pub(super) fn quotient() -> Arc<ScalarUDF> {
+    Own::udf(
+        QUOTIENT,
+        4,
+        |_| Some(quotient_type()),
+        |arrays| {
+            let scales = (scales(&arrays[2])?, scales(&arrays[3])?);
+            quotients_of_scales(&arrays[0], &arrays[1], &scales).map_err(SqlError::from)
+        },
+    )
+}
+
+/// A value with its scale as one value.
+pub(super) fn packed(value: Expr, scale: Expr) -> Expr {
+    named_struct().call(vec![lit(PACKED_VALUE), value, lit(PACKED_SCALE), scale])
+}
+
+pub(super) fn packed_field(packed: Expr, name: &str) -> Expr {
+    get_field().call(vec![packed, lit(name)])
+}
+
+/// Returns whether an expression is a column with packed values.
+pub(super) fn is_packed(expr: &Expr) -> bool {
+    matches!(expr, Expr::Column(column) if column.name.starts_with(PACKED))
+}
+
+/// The texts of the numerics of an array with their scales, or with one scale, described to clients
+/// as an array of numerics.
+pub(super) fn shown_list() -> Arc<ScalarUDF> {
+    let signature = Signature::any(2, Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(ShownList { signature }))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ShownList {
+    signature: Signature,
+}
+
+impl ShownList {
+    fn element() -> FieldRef {
+        Field::new_list_field(DataType::Utf8, true).into()
+    }
+}
+
+impl ScalarUDFImpl for ShownList {
+    fn name(&self) -> &'static str {
+        "shown_with_scales"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::List(Self::element()))
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        let field = Field::new(self.name(), DataType::List(Self::element()), true);
+        Ok(described_field(&field, PgType::NUMERICS, -1).into())
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        make_scalar_function(lists_with_scales, Vec::new())(&args.args)
+    }
+}
+
+fn lists_with_scales(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let lists = arrays[0].as_list::<i32>();
+    let scales = arrays[1].as_list_opt::<i32>();
+    let mut texts = Vec::new();
+    let mut lengths = Vec::with_capacity(lists.len());
+    for row in 0..lists.len() {
+        if lists.is_null(row) {
+            lengths.push(0);
+            continue;
+        }
+        let values = lists.value(row);
+        let of_row = match scales {
+            Some(scales) => scales.value(row),
+            None => arrays[1].slice(row, 1),
+        };
+        let of_row = numbers(&of_row).map_err(SqlError::into_engine)?;
+        let scale_of = |index: usize| match scales {
+            Some(_) => of_row.get(index).copied().flatten(),
+            None => of_row[0],
+        };
+        for (index, value) in numerics_of(&values)?.into_iter().enumerate() {
+            texts.push(value.map(|it| text_with_scale(&it, scale_of(index))));
+        }
+        lengths.push(values.len());
+    }
+    let offsets = OffsetBuffer::from_lengths(lengths);
+    let texts = Arc::new(texts.into_iter().collect::<StringArray>());
+    let nulls = lists.nulls().cloned();
+    Ok(Arc::new(ListArray::try_new(ShownList::element(), offsets, texts, nulls)?))
+}
+
+fn text_with_scale(value: &Numeric, scale: Option<i64>) -> String {
+    match scale.and_then(|it| u32::try_from(it).ok()) {
+        Some(scale) if scale >= value.scale => value.text(scale),
+        scale => value.text(scale.unwrap_or(0).max(value.shown_scale())),
+    }
 }
 
 /// The text of a numeric with a scale, described to clients as a numeric.
@@ -147,10 +267,8 @@ impl ScalarUDFImpl for Shown {
 fn with_scales(arrays: &[ArrayRef]) -> Result<ArrayRef> {
     let values = numerics_of(&arrays[0])?;
     let scales = scales(&arrays[1]).map_err(SqlError::into_engine)?;
-    let shown = values.iter().zip(scales).map(|(value, scale)| {
-        let scale = scale.and_then(|it| u32::try_from(it).ok());
-        value.as_ref().map(|it| it.text(scale.unwrap_or_else(|| it.shown_scale())))
-    });
+    let shown = values.iter().zip(scales);
+    let shown = shown.map(|(value, scale)| value.as_ref().map(|it| text_with_scale(it, scale)));
     Ok(Arc::new(shown.collect::<StringArray>()))
 }
 

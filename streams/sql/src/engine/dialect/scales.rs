@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::common::{DFSchema, JoinType, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
 use super::casts::NUMERIC;
 use super::conversions::To;
 use super::refusal::refused;
+use super::scale_functions::is_packed;
 
 /// Maximum number of digits that `round` and `trunc` keep exactly.
 const DIGITS_MAX: i64 = 20;
@@ -80,6 +82,7 @@ fn digits_of(call: &ScalarFunction) -> Option<i64> {
 /// Returns whether a column of this type may have had more or fewer digits.
 pub(super) fn is_unknown(data_type: &DataType) -> bool {
     match data_type {
+        DataType::List(element) => is_unknown(element.data_type()),
         DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
             *precision >= DECIMAL128_MAX_PRECISION && *scale > 0
         }
@@ -145,15 +148,23 @@ pub(super) fn is_mixed(expr: &Expr, inputs: &[&LogicalPlan], depth: usize) -> bo
         Expr::ScalarFunction(call) if GIVE_ONE.contains(&call.func.name()) => {
             call.args.iter().any(merged)
         }
+        Expr::ScalarFunction(call) if call.args.first().is_some_and(is_packed) => true,
         Expr::ScalarFunction(call) => call.args.iter().any(mixed),
-        Expr::AggregateFunction(call) if OF_VALUES.contains(&call.func.name()) => {
+        Expr::AggregateFunction(call) if is_of_values(call.func.name()) => {
             call.params.args.iter().any(mixed)
         }
-        Expr::WindowFunction(call) if OF_VALUES.contains(&call.fun.name()) => {
+        Expr::WindowFunction(call) if is_of_values(call.fun.name()) => {
             call.params.args.iter().any(mixed)
         }
+        Expr::Negative(inner) => mixed(inner),
+        Expr::Cast(cast) if !is_given_scale(cast) => mixed(&cast.expr),
+        Expr::ScalarSubquery(subquery) => is_mixed_column(&subquery.subquery, 0, depth + 1),
         _ => false,
     }
+}
+
+fn is_of_values(function: &str) -> bool {
+    OF_VALUES.iter().any(|it| it.eq_ignore_ascii_case(function))
 }
 
 fn is_mixed_column(plan: &LogicalPlan, index: usize, depth: usize) -> bool {
@@ -165,7 +176,17 @@ fn is_mixed_column(plan: &LogicalPlan, index: usize, depth: usize) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => of(projection.expr.get(index)),
         LogicalPlan::Aggregate(aggregate) => {
-            of(aggregate.group_expr.iter().chain(&aggregate.aggr_expr).nth(index))
+            let count = aggregate.schema.fields().len() - aggregate.aggr_expr.len();
+            match (index.checked_sub(count), grouping_set_to_exprlist(&aggregate.group_expr)) {
+                (Some(index), _) => of(aggregate.aggr_expr.get(index)),
+                (None, Ok(keys)) => of(keys.get(index).copied()),
+                (None, Err(_)) => false,
+            }
+        }
+        LogicalPlan::Distinct(Distinct::On(on)) => of(on.select_expr.get(index)),
+        LogicalPlan::Unnest(unnest) => {
+            let at = unnest.dependency_indices.get(index);
+            at.is_some_and(|at| is_mixed_column(&unnest.input, *at, depth + 1))
         }
         LogicalPlan::Window(window) => {
             let count = window.input.schema().fields().len();
@@ -182,12 +203,16 @@ fn is_mixed_column(plan: &LogicalPlan, index: usize, depth: usize) -> bool {
         }),
         LogicalPlan::Join(join) => {
             let count = join.left.schema().fields().len();
-            match index.checked_sub(count) {
-                None => is_mixed_column(&join.left, index, depth + 1),
-                Some(index) => is_mixed_column(&join.right, index, depth + 1),
+            match (join.join_type, index.checked_sub(count)) {
+                (JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark, _) => {
+                    is_mixed_column(&join.right, index, depth + 1)
+                }
+                (_, None) => is_mixed_column(&join.left, index, depth + 1),
+                (_, Some(index)) => is_mixed_column(&join.right, index, depth + 1),
             }
         }
         LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Subquery(_)
         | LogicalPlan::Filter(_)
         | LogicalPlan::Sort(_)
         | LogicalPlan::Limit(_)
@@ -230,13 +255,16 @@ pub(in crate::engine) const GIVEN: &str = "numeric";
 /// or the operand is rounded to that scale.
 pub(super) fn is_given_scale(cast: &Cast) -> bool {
     let is_rounded = match cast.expr.as_ref() {
-        Expr::ScalarFunction(call) => digits_of(call).is_some(),
+        Expr::ScalarFunction(call) => {
+            let scale = scale_of(cast.field.data_type()).map(i64::from);
+            digits_of(call).is_some_and(|digits| Some(digits.max(0)) == scale)
+        }
         _ => false,
     };
     is_rounded || cast.field.name() == GIVEN
 }
 
-fn is_exact(data_type: &DataType) -> bool {
+pub(super) fn is_exact(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(element) => is_exact(element.data_type()),
         other => other.is_decimal(),
