@@ -147,6 +147,11 @@ impl Client {
         Ok(opened)
     }
 
+    /// Opens new connections from now on. Callers that have the present ones continue to use them.
+    pub(crate) fn forget_connections(&self) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn known(&self, address: &str) -> Option<Arc<Connection>> {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.get(address).filter(|it| !it.is_broken()).cloned()

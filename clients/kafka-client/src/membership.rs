@@ -61,6 +61,8 @@ pub struct Membership {
     generation: i32,
     assignment: Assignment,
     spoken_at: Instant,
+    /// A join was begun. If it is cancelled, its request still occupies the connection.
+    is_joining: bool,
 }
 
 /// A member in one generation of its group. Its commits are accepted only in that generation.
@@ -77,15 +79,28 @@ const PROTOCOL_TYPE: &str = "consumer";
 const CONSUMER_PROTOCOL_VERSION: i16 = 0;
 
 impl Membership {
-    /// Joins the group. May wait until all its members have rejoined.
+    /// Joins the group. May wait until all its members have rejoined. If the caller may stop
+    /// waiting, it calls `outside` and `rejoin` instead, and then `leave`.
     pub async fn join(
         client: Arc<Client>,
         group: &str,
         topics: BTreeSet<String>,
         settings: MembershipSettings,
     ) -> Result<Self, ClientError> {
+        let mut membership = Self::outside(client, group, topics, settings).await?;
+        membership.rejoin().await?;
+        Ok(membership)
+    }
+
+    /// Finds the group's coordinator, without joining the group.
+    pub async fn outside(
+        client: Arc<Client>,
+        group: &str,
+        topics: BTreeSet<String>,
+        settings: MembershipSettings,
+    ) -> Result<Self, ClientError> {
         let coordinator = client.coordinator(group).await?;
-        let mut membership = Self {
+        Ok(Self {
             client,
             settings,
             group: group.to_owned(),
@@ -95,9 +110,8 @@ impl Membership {
             generation: -1,
             assignment: Assignment::new(),
             spoken_at: Instant::now(),
-        };
-        membership.rejoin().await?;
-        Ok(membership)
+            is_joining: false,
+        })
     }
 
     /// Partitions assigned to this member, by topic.
@@ -114,8 +128,16 @@ impl Membership {
         }
     }
 
-    /// Rejoins the group and takes its new assignment.
+    /// Rejoins the group and takes its new assignment. If the call is cancelled, the member can
+    /// still `commit` and `leave`.
     pub async fn rejoin(&mut self) -> Result<(), ClientError> {
+        self.is_joining = true;
+        let joined = self.rejoin_with_retries().await;
+        self.is_joining = false;
+        joined
+    }
+
+    async fn rejoin_with_retries(&mut self) -> Result<(), ClientError> {
         let mut retry = self.client.retry();
         loop {
             match self.rejoin_once().await {
@@ -283,7 +305,7 @@ impl Membership {
             .with_generation_id_or_member_epoch(self.generation)
             .with_member_id(self.member_id.clone());
         let mut retry = self.client.retry();
-        let mut coordinator = Arc::clone(&self.coordinator);
+        let mut coordinator = self.free_coordinator().await?;
         loop {
             match commit(&coordinator, &request, &self.group).await {
                 Ok(()) => return Ok(()),
@@ -297,7 +319,12 @@ impl Membership {
     pub async fn leave(self) -> Result<(), ClientError> {
         /// First version with a list of members.
         const VERSION_OF_LISTS: i16 = 3;
-        let version = self.coordinator.version_of::<LeaveGroupRequest>()?;
+        if self.member_id.is_empty() {
+            // It has not joined.
+            return Ok(());
+        }
+        let coordinator = self.free_coordinator().await?;
+        let version = coordinator.version_of::<LeaveGroupRequest>()?;
         let request = LeaveGroupRequest::default().with_group_id(group_id(&self.group));
         let request = match version >= VERSION_OF_LISTS {
             true => {
@@ -306,12 +333,22 @@ impl Membership {
             }
             false => request.with_member_id(self.member_id.clone()),
         };
-        let response = self.coordinator.call(&request, version).await?;
+        let response = coordinator.call(&request, version).await?;
         let codes = response.members.iter().map(|member| member.error_code);
         for code in codes.chain([response.error_code]) {
             check(code, None, format_args!("leave group {:?}", self.group))?;
         }
         Ok(())
+    }
+
+    /// Returns a connection to the coordinator that no cancelled join occupies: brokers answer the
+    /// requests of a connection in order, and hold a join back until all members have joined.
+    async fn free_coordinator(&self) -> Result<Arc<Connection>, ClientError> {
+        if !self.is_joining {
+            return Ok(Arc::clone(&self.coordinator));
+        }
+        self.client.forget_connections();
+        self.client.coordinator(&self.group).await
     }
 }
 

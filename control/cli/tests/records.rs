@@ -258,6 +258,23 @@ fn members_of_a_group_share_its_partitions() {
     assert_eq!(broker.json("group show g", 0)["state"], "Empty", "both have left");
 }
 
+#[test]
+fn a_consumer_that_is_stopped_while_it_joins_leaves_its_group() {
+    // The member is stopped while its group waits for others.
+    let broker = Broker::with_join_delay("3000");
+    broker.text("topic create t", 0);
+    for signal in [Signal::TERM, Signal::INT] {
+        let member = broker.spawn("consume t --group g --follow");
+        wait_for(&broker, |group| group["members"].as_array().is_some_and(|it| it.len() == 1));
+        tell(&member, signal);
+        finished("consume", member.wait_with_output().expect("it ends"), 0);
+        let group = broker.json("group show g", 0);
+        assert_eq!(group["members"], json!([]), "it has left: {group}");
+        wait_for(&broker, |group| group["state"] == "Empty");
+        broker.text("group reset g --to latest --topic t", 0);
+    }
+}
+
 /// Waits until a stable group has `count` members with partitions.
 fn wait_for_members(broker: &Broker, count: usize) -> Value {
     wait_for(broker, |group| {

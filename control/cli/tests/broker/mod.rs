@@ -20,9 +20,14 @@ pub(crate) struct Broker {
 impl Broker {
     /// Starts the broker and waits until it is ready.
     pub(crate) fn new() -> Self {
+        Self::with_join_delay("0")
+    }
+
+    /// Starts a broker whose groups wait so many milliseconds for further members.
+    pub(crate) fn with_join_delay(delay: &str) -> Self {
         let mut process = Command::new(broker_program())
             .args(["--embedded", "128MiB", "--listen", "127.0.0.1:0"])
-            .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", "0"])
+            .args(["--anonymous", "loopback", "--group-initial-rebalance-delay", delay])
             .args(["--sql", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())

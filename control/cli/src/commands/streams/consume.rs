@@ -55,10 +55,9 @@ pub(super) async fn run(
         positions: BTreeMap::new(),
         failing_since: None,
     };
-    let member = reading.join().await?;
-    let mut member = reading.begin(member).await?;
+    let mut member = None;
     let read = tokio::select! {
-        read = reading.read_all(&mut member) => read,
+        read = reading.join_and_read(&mut member) => read,
         // Ctrl-C and a stop by a service manager are a normal end.
         () = end_wanted() => Ok(()),
     };
@@ -113,18 +112,29 @@ struct Reading {
 }
 
 impl Reading {
-    async fn join(&self) -> Result<Option<Membership>, Failure> {
+    /// Reads to the end. `member` is known before it joins its group, so that it can leave if the
+    /// call is cancelled.
+    async fn join_and_read(&mut self, member: &mut Option<Membership>) -> Result<(), Failure> {
+        *member = self.future_member().await?;
+        if let Some(member) = member {
+            member.rejoin().await?;
+        }
+        self.begin(member.as_ref()).await?;
+        self.read_all(member).await
+    }
+
+    async fn future_member(&self) -> Result<Option<Membership>, Failure> {
         let Some(group) = &self.consume.group else { return Ok(None) };
         // A group would wait forever for a missing topic, so this is reported as an error.
         self.client.topic(&self.consume.topic).await?;
         let topics = BTreeSet::from([self.consume.topic.clone()]);
         let settings = MembershipSettings::default();
         let client = Arc::clone(&self.client);
-        Ok(Some(Membership::join(client, group, topics, settings).await?))
+        Ok(Some(Membership::outside(client, group, topics, settings).await?))
     }
 
     /// Determines the start and end of each partition.
-    async fn begin(&mut self, member: Option<Membership>) -> Result<Option<Membership>, Failure> {
+    async fn begin(&mut self, member: Option<&Membership>) -> Result<(), Failure> {
         let topic = &self.consume.topic;
         let mut extents = self.client.extents(topic, self.isolation).await?;
         if let Some(missing) = self.consume.partitions.iter().find(|it| !extents.contains_key(it)) {
@@ -133,7 +143,7 @@ impl Reading {
                 "topic {topic:?} has no partition {missing}; it has {count}"
             )));
         }
-        let committed = match &member {
+        let committed = match member {
             Some(member) => {
                 let own = member.assignment().get(topic).cloned().unwrap_or_default();
                 extents.retain(|partition, _| own.contains(partition));
@@ -155,7 +165,7 @@ impl Reading {
             (partition, Span { next: start.unwrap_or(extent.earliest), end, noted })
         };
         self.positions = extents.iter().map(span).collect();
-        Ok(member)
+        Ok(())
     }
 
     async fn read_all(&mut self, member: &mut Option<Membership>) -> Result<(), Failure> {
@@ -163,7 +173,7 @@ impl Reading {
             if let Some(joined) = member
                 && !joined.keep_up().await?
             {
-                *member = self.begin(member.take()).await?;
+                self.begin(Some(joined)).await?;
             }
             let is_done = self.printer.left == 0;
             let is_over = self.positions.values().all(Span::is_over);
