@@ -29,6 +29,7 @@ const NEW_KEY_FILE: &str = "data-key-new";
 const COPIES: usize = 2;
 
 const OPEN: &str = "open the key of the durable set";
+const OPEN_SET: &str = "open the durable set";
 const STORE: &str = "store the key of the durable set";
 
 /// Opens the data key of a set with one of the wrapping keys, and rewraps it with the first of them
@@ -62,6 +63,28 @@ pub fn open_key(
     Ok(Arc::new(key))
 }
 
+/// Fails if the journal's encryption does not match the key, as `check_store_key` does.
+pub(crate) fn check_journal_key(
+    journal: &dyn Folder,
+    key: Option<&SetKey>,
+) -> Result<(), DurableError> {
+    let of_journal = journal::find_key(journal).map_err(DurableError::key(OPEN_SET))?;
+    match (of_journal, key) {
+        (JournalKey::None, Some(_)) => return Err(refused(OPEN_SET, plain("journal"))),
+        (JournalKey::Sealed(_), None) => {
+            let copies = read_key(journal).map_err(DurableError::key(OPEN_SET))?;
+            let mut whole = copies.iter().flatten().flatten();
+            let why = match whole.next() {
+                Some(wrapped) => sealed("journal", wrapped),
+                None => "the journal is encrypted, and encryption-key-file is not set".to_owned(),
+            };
+            return Err(refused(OPEN_SET, why));
+        }
+        _ => {}
+    }
+    journal::check_key(journal, key).map_err(DurableError::key(OPEN_SET))
+}
+
 /// Fails if the store's encryption does not match the key: it uses another key, is unencrypted
 /// although a key is given, or is encrypted and no key is given. A store that does not answer is
 /// accepted.
@@ -70,18 +93,32 @@ pub(crate) fn check_store_key(
     key: Option<&SetKey>,
 ) -> Result<(), DurableError> {
     let why = match (find_store_key(store), key) {
-        (Ok(StoreKey::None), Some(_)) => {
-            "the image store is not encrypted, and a key is configured"
-        }
-        (Ok(StoreKey::Wrapped { .. }), None) => {
-            "the image store is encrypted, and no key is configured"
-        }
+        (Ok(StoreKey::None), Some(_)) => plain("image store"),
+        (Ok(StoreKey::Wrapped { wrapped, .. }), None) => sealed("image store", &wrapped),
         (Ok(StoreKey::Wrapped { data_key, .. }), Some(key)) if data_key != key.id() => {
-            "the image store is encrypted by another data key"
+            "the image store is encrypted by another data key".to_owned()
         }
         _ => return Ok(()),
     };
-    Err(DurableError::new(DurableErrorKind::Key, "open the durable set").with_source(why))
+    Err(refused(OPEN_SET, why))
+}
+
+fn refused(attempt: &'static str, why: String) -> DurableError {
+    DurableError::new(DurableErrorKind::Key, attempt).with_source(why)
+}
+
+/// Error message for an unencrypted journal or store with a configured key.
+fn plain(what: &str) -> String {
+    format!(
+        "the {what} is not encrypted, and a key is configured; to encrypt existing data, configure \
+         another dir in [journal] and another store in [images]"
+    )
+}
+
+/// Error message for an encrypted journal or store without a configured key.
+fn sealed(what: &str, wrapped: &WrappedKey) -> String {
+    let id = wrapped.wrapping_id();
+    format!("the {what} is encrypted with the key {id}, and encryption-key-file is not set")
 }
 
 /// Determines the key of a set without a key file.
@@ -90,18 +127,17 @@ fn open_elsewhere(
     images: &dyn ImageStore,
     wrapping: &[WrappingKey],
 ) -> Result<SetKey, DurableError> {
-    let refused =
-        |why: &'static str| Err(DurableError::new(DurableErrorKind::Key, OPEN).with_source(why));
     let of_journal = journal::find_key(journal).map_err(DurableError::key(OPEN))?;
     let of_store = find_store_key(images).map_err(DurableError::key(OPEN))?;
     match (of_journal, of_store) {
-        (JournalKey::None, _) => refused("the journal is not encrypted, and a key is configured"),
-        (_, StoreKey::None) => refused("the image store is not encrypted, and a key is configured"),
+        (JournalKey::None, _) => Err(refused(OPEN, plain("journal"))),
+        (_, StoreKey::None) => Err(refused(OPEN, plain("image store"))),
         (_, StoreKey::Wrapped { wrapped, .. }) => {
             SetKey::open(wrapped, wrapping).map_err(DurableError::key(OPEN))
         }
         (JournalKey::Sealed(_), StoreKey::Empty) => {
-            refused("the file data-key is missing in the folder of the journal; bring it back")
+            let why = "the file data-key is missing in the folder of the journal; bring it back";
+            Err(refused(OPEN, why.to_owned()))
         }
         (JournalKey::Empty, StoreKey::Empty) => {
             let drawn = DataKey::draw().and_then(|key| SetKey::wrap(key, &wrapping[0]));

@@ -12,7 +12,7 @@ use volumes::{Engine, SetId, VolumeError};
 
 use crate::error::{DurableError, DurableErrorKind, name_of};
 use crate::healer::StableCopies;
-use crate::keys::check_store_key;
+use crate::keys::{check_journal_key, check_store_key};
 use crate::mirror::{Mirror, MirrorOptions, MirroredJournal};
 use crate::newest::{AcceptedImage, NewestImage, has_contents_after};
 use crate::own_claim::OwnClaim;
@@ -404,7 +404,7 @@ fn find_shipped(
 /// checked on the first write.
 fn with_key(mut spec: DurableSpec, first_look: FirstLook) -> Result<DurableSpec, DurableError> {
     let key = spec.key.as_deref();
-    journal::check_key(&*spec.journal, key).map_err(DurableError::key(OPEN))?;
+    check_journal_key(&*spec.journal, key)?;
     if let FirstLook::AtOnce = first_look {
         check_store_key(&*spec.images, key)?;
     }

@@ -190,8 +190,11 @@ fn nothing_of_contents_and_names_is_on_the_disk() {
 fn a_wrong_or_missing_key_is_refused_and_touches_nothing() {
     let sealed = build(&[key(1)]);
     check_refused(&sealed, &[key(2)], "configure the key that wrapped it");
-    check_refused(&sealed, &[], "is encrypted, and no key is configured");
-    check_refused(&build(&[]), &[key(1)], "is not encrypted, and a key is configured");
+    let id = key(1).id();
+    let why = format!("the journal is encrypted with the key {id}, and encryption-key-file is not");
+    check_refused(&sealed, &[], &why);
+    let why = "the journal is not encrypted, and a key is configured; to encrypt existing data";
+    check_refused(&build(&[]), &[key(1)], why);
 }
 
 #[test]
@@ -203,7 +206,8 @@ fn a_store_alone_is_refused_without_its_key_and_restored_with_it() {
     }
     folder.sync_names().expect("the disk works");
     check_refused(&sealed, &[key(2)], "configure the key that wrapped it");
-    check_refused(&sealed, &[], "the image store is encrypted, and no key is configured");
+    let why = format!("the image store is encrypted with the key {}, and", key(1).id());
+    check_refused(&sealed, &[], &why);
     let (pool, _) = open(&sealed, &[key(1)]).expect("it is the key");
     check(&pool, 0..1000);
 }

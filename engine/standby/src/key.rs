@@ -20,13 +20,14 @@ pub(crate) fn open_store(
     store: &Arc<dyn ImageStore>,
     keys: &[WrappingKey],
 ) -> Result<Option<Opened>, StandbyError> {
-    let refused = |why| StandbyError::new(StandbyErrorKind::Key, OPEN).with_source(why);
+    let refused = |why: String| StandbyError::new(StandbyErrorKind::Key, OPEN).with_source(why);
     match find_store_key(&**store).map_err(StandbyError::image(OPEN))? {
         StoreKey::Empty => Ok(None),
         StoreKey::None if keys.is_empty() => Ok(Some((Arc::clone(store), None))),
-        StoreKey::None => Err(refused("it is not encrypted, and a key is configured")),
-        StoreKey::Wrapped { .. } if keys.is_empty() => {
-            Err(refused("it is encrypted, and no key is configured"))
+        StoreKey::None => Err(refused("it is not encrypted, and a key is configured".to_owned())),
+        StoreKey::Wrapped { wrapped, .. } if keys.is_empty() => {
+            let id = wrapped.wrapping_id();
+            Err(refused(format!("it is encrypted with the key {id}, and no key is configured")))
         }
         StoreKey::Wrapped { wrapped, .. } => {
             let key = SetKey::open(wrapped, keys).map_err(|error| {
