@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use image::{FolderStore, ImageError, ImageErrorKind, ObjectName};
+use units::Size;
 
 /// Age at which the size is computed again.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(60);
@@ -71,12 +72,12 @@ impl Quota {
         };
         self.count(store, age_max)?;
         self.try_take(store, wanted).map_err(|_| {
-            let used = self.known_bytes().unwrap_or(0);
+            let (used, bytes_max) = (Size(self.known_bytes().unwrap_or(0)), Size(bytes_max));
             let why = format!(
-                "the store has {used} bytes, and its server allows {bytes_max} (max-bytes in \
+                "the store has {used}, and its server allows {bytes_max} (max-bytes in \
                  [store-server])"
             );
-            let attempt = format!("accept {more} more bytes");
+            let attempt = format!("accept {} more", Size(more));
             ImageError::new(ImageErrorKind::NoSpace, attempt).with_source(why)
         })
     }

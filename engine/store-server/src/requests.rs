@@ -52,8 +52,13 @@ impl From<Busy> for Refusal {
 
 impl From<ImageError> for Refusal {
     fn from(error: ImageError) -> Self {
-        let rest = std::iter::successors(std::error::Error::source(&error), |it| it.source());
-        let why = rest.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        // The client names the operation and the kind itself.
+        let causes = std::iter::successors(std::error::Error::source(&error), |it| it.source());
+        let causes: Vec<_> = causes.map(ToString::to_string).collect();
+        let why = match causes.is_empty() {
+            true => error.to_string(),
+            false => causes.join(": "),
+        };
         Self { kind: WireError::Image(error.kind), why }
     }
 }
