@@ -49,8 +49,24 @@ fn page(command: &clap::Command) -> String {
     let about =
         format!("This document contains the help content for the `{name}` command-line program.");
     let page = page.replace(&about, &format!("`{name} --help` prints the same."));
+    let page = with_optional_values(page, command);
     let page = page.replace("  Default value: ``\n", "");
     page.replace("**Command Overview:**", "**Commands:**").trim_end().replace("\n\n\n", "\n") + "\n"
+}
+
+/// Writes options whose value may be left out as `--help` does: `--NAME[=<VALUE>]`.
+fn with_optional_values(page: String, command: &clap::Command) -> String {
+    let is_optional = |it: &&clap::Arg| {
+        let range = it.get_num_args();
+        it.is_require_equals_set() && range.is_some_and(|range| range.min_values() == 0)
+    };
+    let found = command.get_arguments().filter(is_optional).fold(page, |page, option| {
+        let (Some(long), Some([value, ..])) = (option.get_long(), option.get_value_names()) else {
+            return page;
+        };
+        page.replace(&format!("`--{long} <{value}>`"), &format!("`--{long}[=<{value}>]`"))
+    });
+    command.get_subcommands().fold(found, with_optional_values)
 }
 
 #[cfg(test)]
@@ -58,6 +74,16 @@ mod tests {
     use clap::{Arg, Command};
 
     use super::*;
+
+    #[test]
+    fn values_that_may_be_left_out_are_shown_as_such() {
+        let on = Arg::new("on").long("on").help("On").value_name("BOOL");
+        let on = on.num_args(0..=1).require_equals(true).default_missing_value("true");
+        let size = Arg::new("size").long("size").help("Size").value_name("SIZE");
+        let page = page(&Command::new("program").arg(on).arg(size));
+        assert!(page.contains("* `--on[=<BOOL>]` — On"), "{page}");
+        assert!(page.contains("* `--size <SIZE>` — Size"), "{page}");
+    }
 
     #[test]
     fn arguments_without_a_help_text_are_found_in_subcommands_too() {
