@@ -33,6 +33,10 @@ pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write to {}", folder.display()))
 }
 
+/// Directive beside the level `info`, unless the filter has another one for the same target: the
+/// client of object stores logs each attempt at that level, without the name of the store.
+const BESIDE_INFO: &str = "object_store=warn";
+
 /// Parses a filter of log lines: levels, and targets with levels. A word that is neither would be
 /// taken for a target, and nothing would be logged.
 ///
@@ -51,7 +55,13 @@ pub fn log_filter(filter: &str) -> anyhow::Result<EnvFilter> {
             && directive.parse::<LevelFilter>().is_err()
     });
     ensure!(!has_unknown_word, refusal());
-    EnvFilter::try_new(filter).with_context(refusal)
+    let is_info = |directive: &str| directive.trim().eq_ignore_ascii_case("info");
+    match filter.split(',').any(is_info) {
+        // The last directive of a target counts.
+        true => EnvFilter::try_new(format!("{BESIDE_INFO},{filter}")),
+        false => EnvFilter::try_new(filter),
+    }
+    .with_context(refusal)
 }
 
 /// Starts logging to standard error, with the filter of the option `--log`. Must be called once.
@@ -118,6 +128,23 @@ mod tests {
         for bad in ["dbug", "info,nbd", "nbd=verbose", "nbd.debug"] {
             let refused = log_filter(bad).expect_err(bad);
             assert!(refused.to_string().contains("use error, warn, info"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_client_of_object_stores_is_quiet_unless_it_is_named() {
+        for (filter, expected) in [
+            ("info", "object_store=warn"),
+            ("nbd=debug, info", "object_store=warn"),
+            ("info,object_store=debug", "object_store=debug"),
+        ] {
+            let parsed = log_filter(filter).expect("a filter").to_string();
+            let found: Vec<_> = parsed.split(',').filter(|it| it.contains("object")).collect();
+            assert_eq!(found, [expected], "{parsed}");
+        }
+        for filter in ["debug", "warn", "off"] {
+            let parsed = log_filter(filter).expect("a filter").to_string();
+            assert!(!parsed.contains("object_store"), "{parsed}");
         }
     }
 
