@@ -57,7 +57,7 @@ pub enum RegionErrorKind {
 
 /// Error of opening a region.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the region {}: {kind}", path.display())]
+#[error("cannot open the pool {}: {kind}", path.display())]
 pub struct RegionError {
     pub kind: RegionErrorKind,
     pub path: PathBuf,

@@ -73,11 +73,14 @@ mod tests {
 
     #[test]
     fn the_cause_comes_first() {
-        let error = anyhow!("cannot open the region /r: another process has it open")
-            .context("cannot open the pool in /r");
-        let text = "cannot open the region /r: another process has it open\n  \
-                    so: cannot open the pool in /r";
-        assert_eq!(cause_first(&error), text);
+        let error = anyhow!("cannot take the key: it is unreadable").context("cannot serve");
+        assert_eq!(
+            cause_first(&error),
+            "cannot take the key: it is unreadable\n  so: cannot serve"
+        );
+        let error = anyhow!("cannot open the pool /r: another process uses it")
+            .context("cannot open the pool /r");
+        assert_eq!(cause_first(&error), "cannot open the pool /r: another process uses it");
         assert_eq!(cause_first(&anyhow!("a")), "a");
     }
 

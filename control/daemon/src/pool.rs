@@ -41,7 +41,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Engine> {
         .context("cannot get random bytes for the pool's hash key")?;
     let options = EngineOptions { lane_count: config.lane_count, fresh_secret };
     let engine = Engine::open(region, options)
-        .with_context(|| format!("cannot open the pool in {}", spec.path.display()))?;
+        .with_context(|| format!("cannot open the pool {}", spec.path.display()))?;
     tell_of_what_is_ignored(config, &engine);
     tracing::info!(
         path = %spec.path.display(),

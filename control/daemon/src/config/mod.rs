@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use api::ByteSize;
 use clap::Parser;
 use durable_set::{MirrorOptions, MirrorPolicy};
@@ -295,7 +295,9 @@ fn core_count() -> usize {
 fn read_file(path: &Path) -> anyhow::Result<Settings> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("invalid configuration file {}", path.display()))
+    // One message, because a start error puts the cause before its context.
+    toml::from_str(&text)
+        .map_err(|error| anyhow!("invalid configuration file {}: {error}", path.display()))
 }
 
 fn pool_config(
