@@ -114,6 +114,7 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     }
     drop((reload, watchdog));
     tracing::info!("stopping; a second signal stops at once");
+    daemon.service.warn_of_attachments();
     // First, so that the service manager does not time out.
     let more_time = MoreTime::ask();
     service_manager::stopping();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind};
+use api::{AttachAs, Attachment, AttachmentCreate, Problem, ProblemKind, counted};
 use block_device::BlockDevice;
 use volumes::Volume;
 
@@ -18,6 +18,13 @@ impl Service {
             self.attachments.all().into_iter().map(|it| self.describe_attachment(it)).collect();
         list.sort_by(|left, right| left.volume.cmp(&right.volume));
         list
+    }
+
+    /// Warns before a stop that attached devices do not answer until the next start.
+    pub(crate) fn warn_of_attachments(&self) {
+        if let Some(warning) = stop_warning(&self.list_attachments()) {
+            tracing::warn!("{warning}");
+        }
     }
 
     pub(crate) fn show_attachment(&self, name: &str) -> Result<Attachment, Problem> {
@@ -298,7 +305,49 @@ fn not_attached(name: &str) -> Problem {
     Problem::new(ProblemKind::NotFound, format!("volume {name:?} is not attached"))
 }
 
+/// Formats the devices whose programs wait while no daemon runs.
+fn stop_warning(attachments: &[Attachment]) -> Option<String> {
+    let device = |it: &Attachment| Some(format!("{}: {}", it.volume, it.device.as_ref()?));
+    let devices: Vec<_> = attachments.iter().filter_map(device).collect();
+    let count = u64::try_from(devices.len()).expect("a list fits in memory");
+    (count > 0).then(|| {
+        format!(
+            "stopping with {} attached ({}): programs that use {} wait until the next start",
+            counted(count, "volume"),
+            devices.join(", "),
+            if count == 1 { "it" } else { "them" }
+        )
+    })
+}
+
 fn not_stored(name: &str, error: &std::io::Error) -> Problem {
     let detail = format!("cannot store the attachment state of volume {name:?}: {error}");
     Problem::new(ProblemKind::HostFailed, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_warns_of_the_devices_that_then_wait() {
+        let attachment = |volume: &str, device: Option<&str>| Attachment {
+            volume: volume.to_owned(),
+            attach_as: AttachAs::Loop,
+            device: device.map(str::to_owned),
+            flush_each_write: false,
+        };
+        let (db, log) =
+            (attachment("db", Some("/dev/loop0")), attachment("log", Some("/dev/loop1")));
+        // The attachment failed at the last start, so no program uses it.
+        let failed = attachment("old", None);
+        assert_eq!(stop_warning(&[]), None);
+        assert_eq!(stop_warning(std::slice::from_ref(&failed)), None);
+        let one = "stopping with 1 volume attached (db: /dev/loop0): programs that use it wait \
+                   until the next start";
+        assert_eq!(stop_warning(&[db.clone(), failed]).as_deref(), Some(one));
+        let two = "stopping with 2 volumes attached (db: /dev/loop0, log: /dev/loop1): programs \
+                   that use them wait until the next start";
+        assert_eq!(stop_warning(&[db, log]).as_deref(), Some(two));
+    }
 }
