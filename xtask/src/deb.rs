@@ -402,7 +402,7 @@ mod tests {
     use super::*;
     use crate::house;
 
-    const LISTED: &str = "NAME  RAM     SNAPSHOTS  DURABILITY  DEVICE";
+    const LISTED: &str = "NAME  RAM     SNAP-RAM   DURABILITY  DEVICE";
 
     /// Folder with a fake host's programs and the daemon's run directory.
     struct Host {

@@ -14,7 +14,7 @@ use crate::permission::Reach::{
 use crate::permission::Role::{Administrator, Operator, Viewer};
 use crate::pool::{Pool, PoolPatch};
 use crate::problem::ProblemKind::{
-    AlreadyExists, Busy, DataBehindNewEnd, HostFailed, InUse, InvalidField, Loss, NoSpace,
+    AlreadyExists, Busy, DataBehindNewEnd, Ended, HostFailed, InUse, InvalidField, Loss, NoSpace,
     NotFound, NotSupported, PreconditionFailed, TooManyVolumes,
 };
 use crate::snapshot::{CloneCreate, Diff, Snapshot, SnapshotCreate, SnapshotPatch};
@@ -212,7 +212,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .refuses(&[NotFound, InvalidField]),
     Endpoint::delete(TASK_PATH, "cancel_task", Operator.on(Everything))
         .about("Cancel a task; it has ended when its state says so")
-        .refuses(&[NotFound, InvalidField]),
+        .refuses(&[NotFound, InvalidField, Ended]),
     Endpoint::get(EVENTS_PATH, "list_events", Viewer.on(Everything), many::<Event>())
         .about("List recent events, oldest first")
         .asks(&[Query::new("after", QueryKind::Number, "List only events with a higher id")])

@@ -84,6 +84,6 @@ pub use status::{
 pub use store_server::{StoreClient, StoreServerStatus};
 pub use task::{Task, TaskKind, TaskResult, TaskState};
 pub use volume::{
-    Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate, VolumeMirror,
-    VolumePatch,
+    BROKER_OWNER, Capacity, Disconnected, Durability, Reduction, SectorBytes, Volume, VolumeCreate,
+    VolumeMirror, VolumePatch,
 };

@@ -51,6 +51,8 @@ problem_kinds! {
     InUse = ("in_use", 409, "The object is in use"),
     /// Another operation is running; `detail` says which.
     Busy = ("busy", 409, "Another operation is running"),
+    /// The task has ended, so it cannot be cancelled.
+    Ended = ("ended", 409, "The task has already ended"),
     /// The daemon is a standby: its volumes are read-only until it is promoted.
     Standby = ("standby", 409, "The daemon is a standby"),
     /// Acknowledged data would be lost and `accept_loss` was not given; `detail` says which.

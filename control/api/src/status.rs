@@ -98,7 +98,7 @@ pub struct PoolStatus {
     pub table_bytes: u64,
     /// Free slots in slabs that are in use.
     pub slack_bytes: u64,
-    /// Sum of the sizes of all volumes.
+    /// Sum of the sizes of all volumes, except those of a broker.
     #[serde(default)]
     pub provisioned_bytes: u64,
     /// Readable bytes that were written and not discarded, over all volumes.

@@ -9,6 +9,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::size::ByteSize;
 
+/// Owner of all volumes of a broker.
+pub const BROKER_OWNER: &str = "memlane-broker";
+
 /// Reduction of contents as they are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]

@@ -95,7 +95,8 @@ fn people_get_tables() {
     assert!(shown.contains("16MiB") && shown.contains("\nLATENCY  "), "{shown}");
     assert!(shown.trim_end().ends_with("flushes    -    -    -      0"), "{shown}");
     let status = fixture.text("status", 0);
-    assert!(status.contains("1, 0 attached"), "{status}");
+    let has = |name: &str, value: &str| status.contains(&format!("\n{name:19}  {value}\n"));
+    assert!(has("volumes", "1") && has("attached", "0, snapshots included"), "{status}");
 }
 
 #[test]

@@ -185,6 +185,7 @@ fn code_of(kind: ProblemKind) -> Code {
         | ProblemKind::NotSupported
         | ProblemKind::DataBehindNewEnd
         | ProblemKind::Loss
+        | ProblemKind::Ended
         | ProblemKind::Standby => Code::FailedPrecondition,
         ProblemKind::Busy | ProblemKind::PreconditionFailed => Code::Aborted,
         ProblemKind::NoSpace | ProblemKind::TooManyVolumes => Code::ResourceExhausted,

@@ -111,9 +111,20 @@ impl Tasks {
         self.lock().running().count()
     }
 
-    /// Cancels a task. A completed task is not changed.
+    /// Cancels a task that has not ended.
     pub(crate) fn cancel(&self, id: u64) -> Result<(), Problem> {
-        self.lock().find(id).map(|entry| entry.progress.cancel())
+        let list = self.lock();
+        let entry = list.find(id)?;
+        let end = match &entry.ended {
+            None => {
+                entry.progress.cancel();
+                return Ok(());
+            }
+            Some((_, Ok(_))) => "done",
+            Some((_, Err(TaskEnd::Cancelled))) => "cancelled",
+            Some((_, Err(TaskEnd::Failed(_)))) => "failed",
+        };
+        Err(Problem::new(ProblemKind::Ended, format!("task {id} has already ended: {end}")))
     }
 
     /// Waits until no task of the class of `kind` is running, at most `time_max`. Returns whether

@@ -214,9 +214,11 @@ fn to_json(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).expect("answers are plain data")
 }
 
-/// Line below the list if the sizes of the volumes exceed the pool.
+/// Line below the list if the sizes of the volumes, except those of a broker, exceed the pool.
 fn overcommit_text(volumes: &[Volume], pool_bytes: u64) -> Option<String> {
-    let bytes = volumes.iter().map(|it| it.size_bytes).fold(0, u64::saturating_add);
+    // Topics of a broker have a large size of which they use little.
+    let own = volumes.iter().filter(|it| it.owner.as_deref() != Some(api::BROKER_OWNER));
+    let bytes = own.map(|it| it.size_bytes).fold(0, u64::saturating_add);
     let times = bytes as f64 / pool_bytes.max(1) as f64;
     let size = |bytes| ByteSize(bytes).rounded();
     (bytes > pool_bytes).then(|| {
@@ -236,7 +238,7 @@ fn list_text(volumes: &[Volume], snapshots: &[Snapshot], view: &View) -> Result<
             ("SIZE", &|it| Cell::size(it.size_bytes)),
             ("WRITTEN", &|it| Cell::size(it.written_bytes)),
             ("RAM", &|it| Cell::size(it.ram_bytes)),
-            ("SNAPSHOTS", &|it| Cell::size(in_snapshots(it))),
+            ("SNAP-RAM", &|it| Cell::size(in_snapshots(it))),
             ("RATIO", &|it| Cell::figure(ratio_text(it.ratio), it.ratio)),
             ("REDUCTION", &|it| Cell::text(word_of(&it.reduction))),
             ("DURABILITY", &|it| Cell::text(word_of(&it.durability))),
@@ -298,7 +300,12 @@ fn ratio_text(ratio: Option<f64>) -> String {
 }
 
 fn lines(fields: &[(&str, String)]) -> String {
-    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines_of(fields, 0)
+}
+
+/// Formats lines as `lines` does, with names of at least this width.
+fn lines_of(fields: &[(&str, String)], width_min: usize) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(width_min);
     let line =
         |(name, value): &(&str, String)| format!("{name:<width$}  {}", visible::in_line(value));
     fields.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -19,6 +19,11 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
         }
         SnapshotCommand::List { volume, view } => {
             let path = match volume {
+                Some(snapshot) if snapshot.contains('@') => {
+                    let shown = client.get(&api::path_of(api::SNAPSHOT_PATH, &snapshot))?;
+                    let snapshots: Vec<Snapshot> = vec![shown];
+                    return Ok(Report::of(list_text(&snapshots, &view)?, &snapshots));
+                }
                 Some(volume) => api::with_query(api::SNAPSHOTS_PATH, &[("volume", &volume)]),
                 None => api::SNAPSHOTS_PATH.to_owned(),
             };
@@ -27,7 +32,7 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
         }
         SnapshotCommand::Rename { name, new_name } => {
             let path = api::path_of(api::SNAPSHOT_PATH, &name);
-            let request = SnapshotPatch { snapshot: new_name };
+            let request = SnapshotPatch { snapshot: own_name(&name, &new_name)? };
             let snapshot: Snapshot = client.ask(Method::Patch, &path, &request)?;
             Ok(Report::silent(&snapshot))
         }
@@ -48,6 +53,18 @@ pub(super) fn run(client: &Client, command: SnapshotCommand) -> Result<Report, F
             let diff = whole_diff(client, &from, to.as_deref())?;
             Ok(Report::of(diff_text(&diff), &diff))
         }
+    }
+}
+
+/// New name of a snapshot after the `@`, which may also be given in full, with the same volume.
+fn own_name(name: &str, new_name: &str) -> Result<String, Failure> {
+    let Some((volume, own)) = new_name.split_once('@') else { return Ok(new_name.to_owned()) };
+    match name.split_once('@') {
+        Some((same, _)) if same != volume => Err(Failure::usage(format!(
+            "snapshot {name:?} stays a snapshot of volume {same:?}; to copy it to another volume, \
+             use memlane clone"
+        ))),
+        _ => Ok(own.to_owned()),
     }
 }
 
@@ -144,6 +161,14 @@ mod tests {
         let found = request.as_ref().ok().map(|it| (it.volumes.clone(), it.snapshot.as_str()));
         let volumes = |names: &[&str]| names.iter().map(|&it| it.to_owned()).collect();
         assert_eq!(found, expected.map(|(names, snapshot)| (volumes(names), snapshot)));
+    }
+
+    #[test]
+    fn a_snapshot_is_renamed_to_its_own_or_its_full_name() {
+        assert_eq!(own_name("a@x", "y").expect("short"), "y");
+        assert_eq!(own_name("a@x", "a@y").expect("in full"), "y");
+        let refused = own_name("a@x", "b@y").expect_err("another volume");
+        assert!(format!("{refused:?}").contains("stays a snapshot of volume"), "{refused:?}");
     }
 
     #[test]

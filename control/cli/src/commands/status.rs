@@ -7,9 +7,12 @@ use api::{
     JournalStatus, PoolStatus, Status, StoreServerStatus, counted,
 };
 
-use super::{lines, or_dash, ratio_text, time_text, word_of};
+use super::{lines_of, or_dash, ratio_text, time_text, word_of};
 
 const CANNOT_FAIL: &str = "text can always grow";
+
+/// Widest name of a line: the values of all parts stand in one column.
+const WIDEST: &str = "sum of volume sizes";
 
 /// Formats the daemon's status.
 pub(super) fn text(status: &Status) -> String {
@@ -30,8 +33,9 @@ pub(super) fn text(status: &Status) -> String {
         ("daemon", format!("{}, pid {}", status.version, status.pid)),
         ("up", format!("{} s, run {}", status.uptime_seconds, status.run_epoch)),
         ("recovery", word_of(&status.recovery)),
-        ("volumes", format!("{}, {} attached", status.volume_count, status.attachment_count)),
+        ("volumes", status.volume_count.to_string()),
         ("snapshots", status.snapshot_count.to_string()),
+        ("attached", format!("{}, snapshots included", status.attachment_count)),
         ("pool", format!("{} in {}", size(pool.size_bytes), pool.path)),
         ("used", format!("{} ({percent} %)", size(pool.used_bytes))),
         ("  pages", format!("{} in {}", pool.page_count, size(pool.page_bytes))),
@@ -40,7 +44,7 @@ pub(super) fn text(status: &Status) -> String {
         ("  tables", size(pool.table_bytes)),
         ("  slack", size(pool.slack_bytes)),
         ("free", size(pool.free_bytes)),
-        ("sum of volume sizes", provisioned_text(pool)),
+        (WIDEST, provisioned_text(pool)),
         ("written", format!("{} (fill: {})", size(pool.written_bytes), size(pool.fill_bytes))),
         ("to be compressed", size(pool.pending_bytes)),
         ("idle", idle_text(pool)),
@@ -208,4 +212,29 @@ fn images_text(images: &ImagesStatus) -> String {
         write!(text, "; the last save failed: {failure}").expect(CANNOT_FAIL);
     }
     text
+}
+
+fn lines(fields: &[(&str, String)]) -> String {
+    lines_of(fields, WIDEST.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::AtRisk;
+
+    use super::*;
+
+    #[test]
+    fn the_values_of_all_parts_stand_in_one_column() {
+        let status = DurabilityStatus {
+            at_risk: AtRisk::default(),
+            hold_up: None,
+            encryption: None,
+            journal: None,
+            images: None,
+        };
+        let text = durability_text(&status);
+        let columns: Vec<_> = text.lines().filter_map(|it| it.find("0 B")).collect();
+        assert_eq!(columns, [WIDEST.len() + 2; 3], "{text}");
+    }
 }

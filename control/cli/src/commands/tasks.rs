@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use api::{ByteSize, ProblemKind, Task, TaskState};
+use api::{ByteSize, ProblemKind, Task, TaskKind, TaskState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -150,9 +150,14 @@ fn bar(task: &Task, form: Form) -> ProgressBar {
 
 fn done_text(task: &Task) -> String {
     let Some(result) = &task.result else { return task.subject.clone() };
-    let what = match result.image {
-        Some(number) => format!("image {number}"),
-        None => task.subject.clone(),
+    let what = match (task.kind, result.image) {
+        (TaskKind::ImageFetch, Some(_)) => format!("restored {}", task.subject),
+        (TaskKind::PoolResize, _) => {
+            let size = task.subject.rsplit(" to ").next().unwrap_or_default();
+            return format!("pool resized to {size} in {:.1} s", task.elapsed_seconds);
+        }
+        (_, Some(number)) => format!("image {number}"),
+        (_, None) => task.subject.clone(),
     };
     if result.volumes == Some(0) {
         return format!(
@@ -189,4 +194,59 @@ fn list_text(tasks: &[Task], view: &View) -> Result<String, Failure> {
 
 fn path_of(id: u64) -> String {
     api::path_of(api::TASK_PATH, &id.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::TaskResult;
+
+    use super::*;
+
+    #[test]
+    fn the_result_of_a_task_says_what_was_done() {
+        for (kind, subject, image, moved_bytes, expected) in [
+            (
+                TaskKind::PoolResize,
+                "the pool to 10.0 MiB",
+                None,
+                0,
+                "pool resized to 10.0 MiB in 0.5 s",
+            ),
+            (
+                TaskKind::ImageFetch,
+                "a as b from image 8",
+                Some(8),
+                0,
+                "restored a as b from image 8: done in 0.5 s",
+            ),
+            (
+                TaskKind::ImageSave,
+                "an image",
+                Some(8),
+                4096,
+                "image 8: 4.00 KiB in 0.5 s, 8.00 KiB/s",
+            ),
+            (TaskKind::ImageFetch, "restored volumes", None, 0, "restored volumes: done in 0.5 s"),
+        ] {
+            let result = TaskResult {
+                image,
+                moved_bytes,
+                bytes_per_second: 2 * moved_bytes,
+                ..TaskResult::default()
+            };
+            let task = Task {
+                id: 1,
+                kind,
+                subject: subject.to_owned(),
+                state: TaskState::Done,
+                done_bytes: moved_bytes,
+                total_bytes: moved_bytes,
+                begun_unix_seconds: 0,
+                elapsed_seconds: 0.5,
+                result: Some(result),
+                problem: None,
+            };
+            assert_eq!(done_text(&task), expected);
+        }
+    }
 }

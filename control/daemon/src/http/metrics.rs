@@ -177,7 +177,7 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     page.gauge("memlane_pool_free_bytes", "Free memory of the pool.", pool.free_bytes);
     page.gauge(
         "memlane_pool_provisioned_bytes",
-        "Sum of the sizes of all volumes.",
+        "Sum of the sizes of all volumes, except those of a broker.",
         pool.provisioned_bytes,
     );
     page.gauge(

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use api::{
     AcceptedLoss, ByteSize, Image, ImageRestore, ImageSave, ImageVolume, Problem, ProblemKind,
-    Task, TaskKind, TaskResult,
+    Task, TaskKind, TaskResult, counted,
 };
 use block_device::BLOCK_BYTES;
 use image::{ImageSummary, ImageVolumeKind, ListedImage, OpenImage};
@@ -80,7 +80,8 @@ impl Service {
                 self.catalog.add(volume);
             }
         }
-        self.durable()?.begin_fetch(&self.tasks, format!("image {number}"), Some(number))
+        let subject = restored_text(&wanted, number);
+        self.durable()?.begin_fetch(&self.tasks, subject, Some(number))
     }
 
     pub(crate) fn verify_image(&self, number: u64) -> Result<Task, Problem> {
@@ -150,6 +151,16 @@ fn nothing_chosen(image: &OpenImage, request: &ImageRestore) -> Problem {
             Problem::new(ProblemKind::InvalidField, detail).in_field("volumes")
         }
     }
+}
+
+/// Formats what is restored, from pairs of names in the image and new names.
+fn restored_text(restored: &[(String, String)], image: u64) -> String {
+    let what = match restored {
+        [(name, new_name)] if name == new_name => name.clone(),
+        [(name, new_name)] => format!("{name} as {new_name}"),
+        several => counted(several.len() as u64, "volume"),
+    };
+    format!("{what} from image {image}")
 }
 
 fn verify(image: &OpenImage, progress: &Progress) -> Result<TaskResult, TaskEnd> {

@@ -7,9 +7,6 @@ use crate::broker_lock::NoBroker;
 use crate::service::Service;
 use crate::volume_labels::Labelled;
 
-/// Owner of all volumes of a broker, which holds a lock while it runs.
-const BROKER: &str = "memlane-broker";
-
 /// Treatment of a request that is not from the volume's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
@@ -55,7 +52,7 @@ impl Service {
         ownership: Ownership,
     ) -> Result<Option<NoBroker>, Problem> {
         self.check_owner(volume, action, ownership)?;
-        if self.labels.of(volume.id()).owner != BROKER {
+        if self.labels.of(volume.id()).owner != api::BROKER_OWNER {
             return Ok(None);
         }
         let cannot = || format!("volume {:?} cannot be {action}", volume.name());

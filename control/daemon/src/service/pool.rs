@@ -46,7 +46,7 @@ impl Service {
             path: self.pool_path.clone(),
             size_bytes: size.0,
         };
-        let subject = format!("the pool to {size}");
+        let subject = format!("the pool to {}", size.rounded());
         self.tasks.begin(TaskKind::PoolResize, subject, move |progress| resize.run(progress))
     }
 }

@@ -8,6 +8,7 @@ use api::{
 };
 use block_device::{BLOCK_BYTES, BlockDevice};
 use export_kit::Traffic;
+use volumes::Volume;
 
 use crate::exports::{Latencies, VhostUserCounts, VolumeTraffic};
 use crate::service::volumes::ratio;
@@ -122,7 +123,9 @@ impl Service {
 
     fn provisioned_bytes(&self) -> u64 {
         let volumes = self.engine.volumes();
-        let sizes = volumes.iter().map(|volume| volume.geometry().size_bytes);
+        // Topics of a broker have a large size of which they use little.
+        let is_own = |it: &&Arc<Volume>| self.labels.of(it.id()).owner != api::BROKER_OWNER;
+        let sizes = volumes.iter().filter(is_own).map(|volume| volume.geometry().size_bytes);
         sizes.fold(0, u64::saturating_add)
     }
 

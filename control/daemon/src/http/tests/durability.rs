@@ -116,6 +116,8 @@ async fn a_volume_comes_back_from_an_image_under_another_name() {
     house.ask("POST", &path, body).await.refused("not_found", Some("volumes"));
     let restored = task(&house, &path, r#"{"volumes": ["a"], "name": "b"}"#).await;
     assert_eq!(restored["state"], "done", "{restored}");
+    let subject = format!("a as b from image {}", saved["result"]["image"]);
+    assert_eq!(restored["subject"], subject);
     let mut found = vec![0; 4096];
     house.volume("b").read(4096, &mut found).expect("it is there");
     assert!(found == noise(3), "other contents");

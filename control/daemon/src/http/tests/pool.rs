@@ -135,6 +135,10 @@ async fn a_task_is_shown_and_cancelled() {
     house.ask("DELETE", "/v1/tasks/1", "").await.nothing();
     assert!(house.service.tasks.wait_for_class(kind, PATIENCE), "it does not end");
     assert_eq!(house.get("/v1/tasks").await.json(200)[0]["state"], "cancelled");
+
+    let again = house.ask("DELETE", "/v1/tasks/1", "").await;
+    again.refused("ended", None);
+    assert_eq!(again.problem().detail, "task 1 has already ended: cancelled");
 }
 
 /// Changes the pool's size, waits until the task is complete and returns it.

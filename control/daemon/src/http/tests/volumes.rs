@@ -347,6 +347,16 @@ async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
 }
 
 #[tokio::test]
+async fn volumes_of_a_broker_are_left_out_of_the_sum_of_sizes() {
+    let house = House::new();
+    let topic = r#"{"name": "topic", "size": "8MiB", "owner": "memlane-broker"}"#;
+    house.ask("POST", "/v1/volumes", topic).await.json(201);
+    house.ask("POST", "/v1/volumes", r#"{"name": "own", "size": "4MiB"}"#).await.json(201);
+    let status = house.get("/v1/status").await.json(200);
+    assert_eq!(status["pool"]["provisioned_bytes"], 4 << 20);
+}
+
+#[tokio::test]
 async fn what_belongs_to_a_broker_that_runs_is_not_changed_in_place_also_by_force() {
     let house = House::new();
     let body = r#"{"name": "topic", "size": "8MiB", "owner": "memlane-broker"}"#;
