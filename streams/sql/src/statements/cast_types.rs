@@ -126,7 +126,6 @@ fn oid_of(data_type: &DataType) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::super::split;
-    use super::*;
 
     #[test]
     fn the_first_cast_of_a_parameter_is_its_type() {
