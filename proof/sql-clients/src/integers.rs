@@ -62,13 +62,13 @@ impl Integers {
                 self.pick(SMALL),
                 self.number(),
                 self.pick(BRANCHES),
-                self.constant(1)
+                self.branch()
             ),
             7 => format!(
                 "SELECT x, x / {}, sum(x) OVER () / 2 FROM (VALUES ({}), ({})) v(x) ORDER BY 1",
                 self.pick(SMALL),
-                self.constant(1),
-                self.constant(1)
+                self.branch(),
+                self.branch()
             ),
             8 => format!(
                 "SELECT g, g / 2, g * {} FROM generate_series({}, {}) s(g)",
@@ -139,6 +139,17 @@ impl Integers {
 
     fn constant(&mut self, depth: u32) -> String {
         self.drawn(depth, |this| this.number().to_owned())
+    }
+
+    /// Draws a constant without a subquery, whose digits after the point are not known beside other
+    /// branches (see the guide's differences).
+    fn branch(&mut self) -> String {
+        loop {
+            let drawn = self.constant(1);
+            if !drawn.contains("SELECT") {
+                return drawn;
+            }
+        }
     }
 
     fn drawn(&mut self, depth: u32, leaf: fn(&mut Self) -> String) -> String {
