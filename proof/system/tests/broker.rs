@@ -194,7 +194,7 @@ fn what_belongs_to_the_broker_is_deleted_by_force_only_also_while_it_is_away() -
     {
         let refused = daemon.memlane(&format!("volume {words}"));
         let refused = refused.err().context("the broker's volume was taken from it")?;
-        ensure!(format!("{refused:#}").contains("managed by memlane-broker"), "{refused:#}");
+        ensure!(format!("{refused:#}").contains("its owner is memlane-broker"), "{refused:#}");
     }
     broker.start_again()?;
     runtime.block_on(Client::new(broker.address(), Settings::default()).delete_topic("orders"))?;

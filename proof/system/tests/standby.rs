@@ -108,8 +108,8 @@ fn what_is_lost_with_the_writer_is_at_most_the_lag_that_was_shown() -> Result<()
         }
         drop(db);
         writer.kill()?;
-        let shown = self::standby(&standby)?.lag_seconds.context("the lag is known")?;
         let shown_at = unix_seconds()?;
+        let shown = self::standby(&standby)?.lag_seconds.context("the lag is known")?;
         let told = promote(&standby, "--force")?;
         let mut db = client(&standby, "db")?;
         let mut newest = 0.0;
