@@ -128,7 +128,7 @@ fn the_pool_is_given_more_memory_and_less() {
     let fixture = Fixture::new();
     assert_eq!(fixture.json("pool set max-memory=96MiB", 0)["state"], "done");
     assert_eq!(fixture.json("pool show", 0)["max_memory_bytes"], 96 << 20);
-    assert!(fixture.text("pool set max-memory=64MiB", 0).contains("done"));
+    assert!(fixture.text("pool set max-memory=64MiB", 0).contains("pool resized to 64.0 MiB"));
     assert!(fixture.text("events", 0).contains("pool_resized"));
     assert_eq!(fixture.json("pool set max-memory=4096TiB", 4)["error"]["kind"], "no_space");
 }

@@ -152,18 +152,21 @@ fn a_removal_of_extracts_that_is_not_valid_as_a_whole_removes_none() {
     let pair = Pair::start();
     let store = pair.client();
     let [one, two, three] = put_extracts(&store);
-    let too_many = format!("{one}\n").repeat(4097);
-    for body in [format!("{one}\n{two}\n../{three}\n"), format!("{one}\r\n{two}\r\n"), too_many] {
-        let length = body.len();
-        let head =
-            format!("DELETE /v1/journal HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
-        let answer = Line::open(&pair).exchange((head + &body).as_bytes(), "memlane-error");
+    let head = |length| {
+        format!("DELETE /v1/journal HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let check = |request: String| {
+        let answer = Line::open(&pair).exchange(request.as_bytes(), "memlane-error");
         assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    };
+    for body in [format!("{one}\n{two}\n../{three}\n"), format!("{one}\r\n{two}\r\n")] {
+        check(head(body.len()) + &body);
     }
+    // Too many are refused before they arrive.
+    check(head(format!("{one}\n").len() * 4097));
     // One that ends too early.
-    let head = "DELETE /v1/journal HTTP/1.1\r\nHost: a\r\nContent-Length: 165\r\n\r\n";
     let mut line = Line::open(&pair);
-    line.0.write_all(format!("{head}{one}\n{two}\n").as_bytes()).expect("it reads");
+    line.0.write_all(format!("{}{one}\n{two}\n", head(165)).as_bytes()).expect("it reads");
     line.0.flush().expect("it reads");
     drop(line);
     let left = store.extracts().expect("listed");
