@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, FieldRef};
+use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::Result;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::registry::FunctionRegistry;
@@ -26,18 +26,6 @@ pub(super) fn take_literals(state: &mut SessionState) -> Result<()> {
     Ok(())
 }
 
-/// Returns the type for numerics of which some may have too many digits, as the branches of CASE
-/// have it. Such a value is an error.
-fn longest_numeric(types: &[DataType]) -> Option<DataType> {
-    let scale = |it: &DataType| match it {
-        DataType::Decimal128(_, scale) => Some(*scale),
-        _ => None,
-    };
-    let scales = types.iter().map(scale).collect::<Option<Vec<_>>>()?;
-    let scale = scales.into_iter().max()?;
-    Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale))
-}
-
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Lenient {
     /// The engine's function.
@@ -57,14 +45,11 @@ impl ScalarUDFImpl for Lenient {
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let found = self.inner.coerce_types(types);
         let others: Vec<_> = types.iter().filter(|it| !it.is_string()).cloned().collect();
-        if found.is_ok() || others.is_empty() {
+        if found.is_ok() || others.is_empty() || others.len() == types.len() {
             return found;
         }
-        let common = match self.inner.coerce_types(&others) {
-            Ok(common) => common[0].clone(),
-            Err(error) => longest_numeric(&others).ok_or(error)?,
-        };
-        Ok(vec![common; types.len()])
+        let common = self.inner.coerce_types(&others)?;
+        Ok(vec![common[0].clone(); types.len()])
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
