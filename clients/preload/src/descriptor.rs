@@ -53,10 +53,9 @@ pub(crate) fn flags_changed(fd: RawFd) {
     let before = table::get(fd);
     let is_elsewhere = match before {
         Entry::Bypassed(_) => false,
-        // An unused descriptor may be a duplicate of a bypassed one.
-        Entry::Unknown => leads_elsewhere(fd),
-        // All descriptors of the same open file are foreign too.
-        Entry::Foreign | Entry::Own => true,
+        // A duplicate may be bypassed: one that was classified under other flags, or only now.
+        Entry::Unknown | Entry::Foreign => leads_elsewhere(fd),
+        Entry::Own => true,
     };
     will_be_closed(fd);
     if is_elsewhere {
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_changed_by_a_number_that_was_never_used_make_all_be_looked_at_again() {
+    fn flags_changed_by_a_number_that_is_not_bypassed_make_all_be_looked_at_again() {
         let [first, second, unused] = [49_000, 49_001, 49_002];
         table::set(first, bypassed(100));
         table::set(second, bypassed(101));
@@ -168,6 +167,12 @@ mod tests {
         assert_eq!(table::get(first), Entry::Unknown);
         assert_eq!(table::get(second), bypassed(101));
         flags_changed(unused);
+        assert_eq!(table::get(second), Entry::Unknown);
+        // The kernel serves a duplicate since its flags were others.
+        table::set(first, Entry::Foreign);
+        table::set(second, bypassed(101));
+        flags_changed(first);
+        assert_eq!(table::get(first), Entry::Unknown);
         assert_eq!(table::get(second), Entry::Unknown);
     }
 
