@@ -18,19 +18,20 @@ pub(crate) enum Held {
     Devices,
     /// Virtual machines, which take memory and every idle core.
     Guests,
-    /// The whole machine: the suite measures, or waits for third-party programs with timeouts.
+    /// Third-party programs with timeouts of their own, such as browsers and Kafka clients. Suites
+    /// that hold a core may run beside them.
+    Clients,
+    /// The whole machine: the suite measures.
     Machine,
 }
 
 /// Suites that hold more than a core, by prefixes of their names.
 const HELD: &[(&str, Held)] = &[
     ("bench/", Held::Machine),
-    // Browsers, whose scenarios wait for page updates.
-    ("console-clients/", Held::Machine),
+    ("console-clients/", Held::Clients),
     ("fuse/", Held::Devices),
     ("guest/", Held::Guests),
-    // Clients with their own timeouts.
-    ("kafka-clients/", Held::Machine),
+    ("kafka-clients/", Held::Clients),
     ("machines/machines", Held::Guests),
     ("preload/", Held::Devices),
     ("system/block_device", Held::Devices),
@@ -53,6 +54,7 @@ impl Held {
         match (self, other) {
             (Self::Machine, _) | (_, Self::Machine) => false,
             (Self::Core, _) | (_, Self::Core) => true,
+            (Self::Clients, _) | (_, Self::Clients) => false,
             (one, other) => one != other,
         }
     }
@@ -83,7 +85,7 @@ impl<'a> Plan<'a> {
         let mut waiting: Vec<_> = suites.iter().collect();
         waiting.sort_by_key(|suite| {
             let rank = match Held::of(suite) {
-                Held::Guests | Held::Devices => 0,
+                Held::Guests | Held::Devices | Held::Clients => 0,
                 Held::Core => 1,
                 Held::Machine => 2,
             };
@@ -152,6 +154,18 @@ mod tests {
         plan.ended(&suites[3]);
         assert_eq!(started(&mut plan), ["bench/cpio"]);
         assert!(matches!(plan.next(), Next::End));
+    }
+
+    #[test]
+    fn clients_run_beside_what_holds_a_core_only() {
+        let names = ["kafka-clients/java", "codec/lib", "guest/boot", "console-clients/pages"];
+        let suites = names.map(suite);
+        let mut plan = Plan::new(&suites, &Times::default(), 4);
+        assert_eq!(started(&mut plan), ["kafka-clients/java", "codec/lib"]);
+        plan.ended(&suites[0]);
+        assert_eq!(started(&mut plan), ["guest/boot"]);
+        plan.ended(&suites[2]);
+        assert_eq!(started(&mut plan), ["console-clients/pages"]);
     }
 
     #[test]

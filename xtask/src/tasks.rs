@@ -183,26 +183,45 @@ pub(crate) fn test(filter: &str) -> Result<()> {
     let start = Instant::now();
     let mut outcome = Outcome::default();
     let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
-    outcome.add(with_programs(runner_of_commit(&root), &programs)?.run_all(&root, &suites)?);
+    let runner = with_programs(runner_of_commit(&root), &programs)?;
     if filter.is_empty() {
-        outcome.add(attack_shipped(&root, suites)?);
+        outcome.add(thread::scope(|scope| {
+            let shipped = scope.spawn(|| build_attacked(&root));
+            let mut outcome = runner.run_all(&root, &suites)?;
+            let shipped = Steps::new(&root, 1).step("wait for the programs as they ship", || {
+                shipped.join().expect("a build ends or fails, without a panic")
+            });
+            outcome.add(attack_shipped(&root, &shipped?, &suites)?);
+            Ok::<_, anyhow::Error>(outcome)
+        })?);
+    } else {
+        outcome.add(runner.run_all(&root, &suites)?);
     }
     eprintln!("everything took {}", clock(start.elapsed()));
     conclude(outcome)
 }
 
-/// Attacks release programs: optimized, and without debug assertions.
-fn attack_shipped(root: &Path, mut suites: Vec<Executable>) -> Result<Outcome> {
+/// Builds the release programs that are attacked, on processors that are idle otherwise.
+fn build_attacked(root: &Path) -> Result<Vec<Executable>> {
+    // Of this thread and of what it starts.
+    let lowest = 19;
+    rustix::process::nice(lowest).context("cannot lower the priority of a build")?;
     // The same as for the demonstration of the log, so that both are built once.
-    let packages = ["daemon", "cli", "broker", "system"];
-    let programs = Steps::new(root, 1).step("build programs as they ship, without SQL", || {
-        builds::shipped(root, &packages, Features::None)
-    })?;
-    suites.retain(|suite| ATTACKS.contains(&suite.name.as_str()));
-    ensure!(suites.len() == ATTACKS.len(), "only {} attacks are there", suites.len());
-    let mut runner = with_programs(runner_of_commit(root), &programs)?;
+    builds::shipped(root, &["daemon", "cli", "broker", "system"], Features::None)
+}
+
+/// Attacks release programs: optimized, and without debug assertions.
+fn attack_shipped(
+    root: &Path,
+    programs: &[Executable],
+    suites: &[Executable],
+) -> Result<Outcome> {
+    let attacks = suites.iter().filter(|suite| ATTACKS.contains(&suite.name.as_str()));
+    let attacks: Vec<_> = attacks.cloned().collect();
+    ensure!(attacks.len() == ATTACKS.len(), "only {} attacks are there", attacks.len());
+    let mut runner = with_programs(runner_of_commit(root), programs)?;
     runner.log_folder.push("shipped");
-    runner.run_all(root, &suites)
+    runner.run_all(root, &attacks)
 }
 
 /// Runs the suites whose names contain `filter` repeatedly beside busy processes.
