@@ -68,12 +68,12 @@ test('a pool that fills says when and through what', () => {
   };
   const found = outlook({ ...LIMITS, fill_state: 'filling', forecast });
   expect(texts.overview.outlook(found)).toBe(
-    'Full in 1 h 30 min if it goes on like this: 1.00 MiB/s, mostly from db, wal.',
+    'Full in 1 h 30 min at the current 1.00 MiB/s, mostly from db, wal.',
   );
 });
 
 test('a pool that does not fill says so, and one that is not known yet too', () => {
   const steady = outlook({ ...LIMITS, fill_state: 'steady' });
-  expect(texts.overview.outlook(steady)).toBe('It does not fill at present.');
-  expect(texts.overview.outlook(outlook(LIMITS))).toContain('too little');
+  expect(texts.overview.outlook(steady)).toBe('Usage is not growing.');
+  expect(texts.overview.outlook(outlook(LIMITS))).toContain('Too early');
 });

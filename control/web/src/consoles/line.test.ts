@@ -25,7 +25,7 @@ test('a line has the address of the page, by WebSocket', () => {
 });
 
 test('the end of a line is told in words', () => {
-  expect(outcomeOf(1000, '').text).toBe('The machine ended the connection.');
+  expect(outcomeOf(1000, '').text).toBe('The machine closed the connection.');
   expect(outcomeOf(4000, 'it is off').text).toBe('No connection: it is off');
   expect(outcomeOf(4000, '').text).toBe('No connection.');
   expect(outcomeOf(1006, '').text).toBe('The connection to the console was lost.');

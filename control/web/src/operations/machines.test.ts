@@ -161,6 +161,6 @@ test('a machine that is deleted names what is lost with it and asks for its name
   expect(operation.furtherLosses?.(filledIn(operation, {}))).toEqual([]);
   // A snapshot that is a disk is not deleted with the machine.
   expect(operation.furtherLosses?.(filledIn(operation, { volumes: true }))).toEqual([
-    'The volume web with all that is on it.',
+    'The volume web with all its data.',
   ]);
 });

@@ -176,7 +176,7 @@ test('offsets are reset to each kind of place, and what becomes of the group is 
     'memlane group reset billing --to latest --topic orders',
     `${offsets} {"to":"latest","topics":["orders"]}`,
   );
-  const skipped = '6 offsets will be passed over and not be read';
+  const skipped = '6 offsets will be skipped';
   expect(consequences({ to: 'latest' })).toEqual([forgotten, skipped]);
   check(
     operation,
@@ -417,7 +417,7 @@ test('several volumes have a request each, and one confirmation that counts them
   expect(commandLines(steps)).toBe(`memlane volume delete db; memlane volume delete 'my wal'`);
   expect([deletion.nameToType, deletion.losses]).toEqual([
     '2 volumes',
-    ['2 volumes and 8.00 KiB that were written to them.', 'db, my wal'],
+    ['2 volumes, with 8.00 KiB of data.', 'db, my wal'],
   ]);
   const many = Array.from({ length: 12 }, (_, index) => ({ ...VOLUME, name: `v${index}` }));
   expect(several.deleteVolumes(many).losses?.[1]).toMatch(/^v0, .*, v9 and 2 more$/);
@@ -445,7 +445,7 @@ test('several topics are deleted by one confirmation that names them and who rea
     [
       '2 topics and 4.00 KiB of records.',
       'orders, my log',
-      'What these groups have committed of it: billing.',
+      'Committed offsets of the groups billing.',
     ],
   ]);
   const one = topics.deleteTopic(TOPIC, [reads]);

@@ -4,9 +4,9 @@ import type { Outlook } from '../forecast';
 import { many } from './many';
 
 export const overview = {
-  memory: 'Where the memory is',
-  memoryText: (size: string): string => `The pool has ${size}. Each byte is counted once.`,
-  part: 'Part',
+  memory: 'Memory by use',
+  memoryText: (size: string): string => `The pool has ${size}; each byte is counted once.`,
+  part: 'Use',
   memoryColumn: 'Memory',
   share: 'Share',
   parts: {
@@ -15,54 +15,55 @@ export const overview = {
     index: 'Dedup index',
     tables: 'Tables',
     slack: 'Slack',
-    guaranteed: 'Free, promised to guaranteed volumes',
+    guaranteed: 'Reserved for guaranteed volumes',
     free: 'Free',
   },
   partHints: {
-    contents: 'pages of 4 KiB, shared and compressed ones counted once',
-    maps: 'which page each block of a volume holds',
-    index: 'what equal pages are found by',
-    tables: 'superblocks, tables and counts',
-    slack: 'free slots beside used ones',
-    guaranteed: 'set aside and not used yet',
+    contents: 'data in pages, after deduplication and compression',
+    maps: 'the page of each block of each volume',
+    index: 'finds pages with equal contents',
+    tables: 'superblocks, volume table, reference counts',
+    slack: 'free slots in slabs that are in use (fragmentation)',
+    guaranteed: 'free, but only for these volumes',
     free: 'for new data',
   },
-  total: 'The whole pool',
-  daemonMemory: 'The daemon itself, outside of the pool',
-  reduction: 'What reduction saves',
+  total: 'Pool',
+  daemonMemory: 'Daemon process, outside the pool',
+  reduction: 'Data reduction',
   reductionText: (written: string, stored: string): string =>
-    `${written} of contents lie in ${stored} of pages.`,
-  nothingWritten: 'Nothing is written yet.',
+    `${written} written are stored in ${stored} of pages.`,
+  nothingWritten: 'No data has been written yet.',
   saved: {
-    patterns: 'Repeats one value, takes no memory',
-    shared: 'Shared or compressed away',
+    patterns: 'Zeros and other fill patterns, without memory',
+    shared: 'Saved by deduplication and compression',
     stored: 'Stored in pages',
-    pending: 'of these, not looked at for compression yet',
+    pending: 'of these, not yet tried to compress',
   },
-  forWhom: 'For whom',
+  forWhom: 'By volume',
   volume: 'Volume',
   written: 'Written',
   ram: 'Memory',
-  saves: 'Saves',
+  saves: 'Saved',
   ratio: 'Ratio',
   capacity: 'Capacity',
   fill: (passed: number | null, trend: 'unknown' | 'steady' | 'filling'): string => {
     if (passed !== null) return `past ${passed} %`;
-    return { unknown: 'room left', steady: 'steady', filling: 'filling' }[trend];
+    return { unknown: 'space left', steady: 'steady', filling: 'filling' }[trend];
   },
   usedOf: (used: string, size: string): string => `${used} of ${size} used`,
-  promised: (size: string): string => `${size} of what is free are promised to guaranteed volumes.`,
+  promised: (size: string): string =>
+    `${size} of the free memory is reserved for guaranteed volumes.`,
   outlook: (outlook: Outlook): string => {
     switch (outlook.kind) {
       case 'unknown':
-        return 'The daemon has seen too little yet to say.';
+        return 'Too early for a forecast: the daemon needs some minutes of data.';
       case 'steady':
-        return 'It does not fill at present.';
+        return 'Usage is not growing.';
       case 'filling': {
         const rate = bytesPerSecond(outlook.bytesPerSecond);
         const from =
           outlook.volumes.length > 0 ? `, mostly from ${outlook.volumes.join(', ')}` : '';
-        return `Full in ${duration(outlook.fullInSeconds)} if it goes on like this: ${rate}${from}.`;
+        return `Full in ${duration(outlook.fullInSeconds)} at the current ${rate}${from}.`;
       }
     }
   },
@@ -72,49 +73,48 @@ export const overview = {
   atRiskNow: 'at risk now',
   wouldBeLost: 'would be lost',
   atRisk: {
-    ram: 'everything in volumes of this class',
-    image: 'what was written since the last image',
-    journal: 'what was written and not flushed yet',
+    ram: 'all data of these volumes',
+    image: 'writes since the last image',
+    journal: 'writes not flushed yet',
   },
   holdUp: (seconds: number, saved: string, speed: string): string =>
-    `Saving takes ${duration(seconds)}: ${saved} at ${speed}. Power has to hold that long.`,
-  holdUpUnknown: 'The duration of a save is unknown: no image was saved and no rehearsal run yet.',
+    `Saving an image takes ${duration(seconds)} (${saved} at ${speed}); a UPS must last that long.`,
+  holdUpUnknown: 'The time to save an image is unknown until this daemon saves or rehearses one.',
   warnings: 'Warnings',
   health: (warnings: number): string =>
-    warnings === 0 ? 'all is well' : many(warnings, 'warning', 'warnings'),
+    warnings === 0 ? 'healthy' : many(warnings, 'warning', 'warnings'),
   requests: 'Requests to volumes',
-  perSecond: 'each second',
+  perSecond: 'per second',
   busy: 'in use',
   idle: 'idle',
   requestKind: 'Kind',
-  half: 'half within',
-  most: '99 % within',
+  half: 'p50',
+  most: 'p99',
   busiest: 'Busiest volumes',
   slowest: 'Slowest volumes',
   bytes: 'Bytes',
-  noRequests: 'No requests at present.',
+  noRequests: 'No requests.',
   topics: 'Topics',
   notSetUp: 'not set up',
-  asking: 'asking…',
+  asking: 'loading…',
   noAnswer: 'no answer',
   lagging: (groups: number): string => `${many(groups, 'group', 'groups')} behind`,
-  upToDate: 'no group is behind',
-  noLag: 'Each group has read all there is.',
-  behindBy: 'Records behind',
-  noBroker: 'This console knows no broker. It is started with --broker where one runs.',
+  upToDate: 'no lag',
+  noLag: 'All groups are up to date.',
+  behindBy: 'Lag in records',
+  noBroker: 'No broker is configured. Start memlane-console with --broker.',
   brokerDown: 'The broker has not answered since this page was opened.',
   topicsText: (count: number): string => many(count, 'topic', 'topics'),
   groupsText: (count: number): string => many(count, 'group', 'groups'),
-  noMachines:
-    'This console knows no virtual machines. It is started with --machines-socket where memlane-machines runs.',
+  noMachines: 'Not configured. Start memlane-console with --machines-socket.',
   crashed: (count: number): string => `${count} crashed`,
   noneCrashed: 'none crashed',
   runningText: (count: number): string => `${count} running`,
   ofMachines: (count: number): string => `of ${many(count, 'machine', 'machines')}`,
   activity: 'Activity',
-  range: 'Time',
+  range: 'Time range',
   ranges: { live: 'Last 5 minutes', hour: 'Last hour', hours: 'Last 6 hours', day: 'Last day' },
-  noHistory: 'Nothing was recorded yet.',
+  noHistory: 'No data has been recorded yet.',
   daemonFacts: 'Daemon',
   version: 'Version',
   upFor: 'Up for',
@@ -128,23 +128,23 @@ export const overview = {
 export const warnings = {
   /** What mends a warning, by its kind: where to go, and what for. */
   actions: {
-    pool_filling: 'Give the pool more memory',
-    overwrites_uncovered: 'Give the pool more memory',
-    pool_memory_missing: 'Look at the pool',
-    journal_failing: 'Look at the journal',
-    journal_slow: 'Look at the journal',
-    journal_disk_full: 'Look at the journal',
-    journal_gone: 'Look at the journal',
+    pool_filling: 'Grow the pool',
+    overwrites_uncovered: 'Grow the pool',
+    pool_memory_missing: 'Show the pool',
+    journal_failing: 'Show the journal',
+    journal_slow: 'Show the journal',
+    journal_disk_full: 'Show the journal',
+    journal_gone: 'Show the journal',
     image_failed: 'Save an image again',
-    image_unreachable: 'Look at the images',
-    image_object_missing: 'Look at the images',
+    image_unreachable: 'Show images',
+    image_object_missing: 'Show images',
     image_key_previous: 'Save an image',
-    image_retention_failed: 'Look at the images',
+    image_retention_failed: 'Show images',
     blocks_lost: 'Restore from an image',
     pool_damaged: 'Save an image',
-    attachment_failed: 'Look at the volumes',
-    device_dead: 'Look at the volumes',
-    export_failed: 'Look at the volumes',
+    attachment_failed: 'Show volumes',
+    device_dead: 'Show volumes',
+    export_failed: 'Show volumes',
   } as Record<string, string>,
 };
 
@@ -152,15 +152,15 @@ export const charts = {
   iops: 'Requests per second',
   throughput: 'Throughput',
   latency: 'Latency',
-  reduction: 'Reduction: written for each byte that it takes',
-  memory: 'Memory of the pool',
+  reduction: 'Reduction ratio: written / memory',
+  memory: 'Pool memory',
   other: 'Others',
   time: 'Time',
-  noPoints: 'No points in this time.',
+  noPoints: 'No data in this time range.',
   latest: 'Latest',
   lowest: 'Lowest',
   highest: 'Highest',
   series: 'Series',
-  hidden: 'The table below says the same.',
+  hidden: 'The table below has the same figures.',
   rows: (count: number): string => `The newest ${many(count, 'point', 'points')}, the newest first`,
 };

@@ -35,7 +35,7 @@ export async function activity(site: Site): Promise<void> {
     await own.visit('overview', 'Overview');
 
     for (const range of ['Last hour', 'Last day', 'Last 5 minutes']) {
-      await page.getByLabel('Time', { exact: true }).selectOption({ label: range });
+      await page.getByLabel('Time range', { exact: true }).selectOption({ label: range });
       await page.locator('figure.chart canvas').first().waitFor();
     }
     await ask('memlane', 'volume', 'delete', 'busy');
@@ -59,7 +59,7 @@ async function ofOneVolume(own: Console): Promise<void> {
   const sinceStart = page.getByRole('table', { name: 'Latency since the daemon started' });
   const writes = sinceStart.getByRole('row', { name: /^writes( \S+ (µs|ms|s)){3} [\d,.]+/ });
   await writes.waitFor();
-  await page.getByLabel('Time', { exact: true }).selectOption({ label: 'Last hour' });
+  await page.getByLabel('Time range', { exact: true }).selectOption({ label: 'Last hour' });
   await page.locator('figure.chart canvas').first().waitFor();
   await looksWell(page, 'the activity of a volume');
 }
@@ -76,17 +76,17 @@ async function restoresOnTheLineOfTime(own: Console): Promise<void> {
   await page.getByRole('navigation').getByRole('link', { name: 'Volumes' }).click();
   await page.getByRole('link', { name: 'busy', exact: true }).click();
   const restore = await own.begin('Restore this one');
-  await restore.element.getByRole('heading', { name: 'Go back to busy@second' }).waitFor();
+  await restore.element.getByRole('heading', { name: 'Restore busy@second' }).waitFor();
   await restore.cancel();
   const chosen = page.locator('output');
   await chosen.getByText(/^second, taken /).waitFor();
-  await page.getByRole('slider', { name: 'By age' }).press('Home');
+  await page.getByRole('slider', { name: 'By time' }).press('Home');
   await chosen.getByText(/^first, taken /).waitFor();
   await looksWell(page, 'snapshots on a line of time');
   const dialog = await own.begin('Restore this one');
-  await dialog.element.getByRole('heading', { name: 'Go back to busy@first' }).waitFor();
+  await dialog.element.getByRole('heading', { name: 'Restore busy@first' }).waitFor();
   await dialog.confirmByName('busy');
-  await own.told('busy is as first was.');
+  await own.told('busy was restored to first.');
   check((await ask('check', 'busy', '8192', '11')) === 'same', 'the contents are those of first');
   for (const name of ['first', 'second'])
     await ask('memlane', 'snapshot', 'delete', `busy@${name}`);

@@ -14,10 +14,10 @@ export async function administration(site: Site): Promise<void> {
     await users(own);
 
     await own.visit('administration/tokens', /Tokens/);
-    let dialog = await own.begin('Make a token');
+    let dialog = await own.begin('Create a token');
     await dialog.fill({ Name: 'ci', Role: 'viewer', 'Days until': '1' });
     await dialog.submit().click();
-    await page.getByText('Shown this once only.').waitFor();
+    await page.getByText('It is shown only once.').waitFor();
     const secret = (await dialog.element.locator('code').textContent()) ?? '';
     check(secret !== '', 'the secret is shown');
     await dialog.element.getByRole('button', { name: 'Close' }).click();
@@ -48,20 +48,20 @@ export async function administration(site: Site): Promise<void> {
 
     await own.visit('administration/audit', /Audit/);
     await own.row('/console/v1/tokens').first().waitFor();
-    await page.getByLabel('Path holds').fill('/console/v1/users/eve');
+    await page.getByLabel('Path contains').fill('/console/v1/users/eve');
     await own.button('Show').click();
     await own.row('/console/v1/tokens').first().waitFor({ state: 'detached' });
     const changed = own.row('PATCH').first();
     await changed.getByText(/before .*"role":"viewer"/).waitFor();
-    await changed.getByText(/now .*"role":"operator"/).waitFor();
+    await changed.getByText(/after .*"role":"operator"/).waitFor();
     check(!(await page.content()).includes(FIRST_PASSWORD), 'no secret is in the audit log');
 
     await own.visit('administration/configuration', /Configuration/);
     await own.row('NBD socket').getByText('nbd.sock').waitFor();
-    dialog = await own.begin('Change its memory');
+    dialog = await own.begin('Resize the pool');
     await dialog.fill({ Memory: '1GiB' });
     await dialog.confirm();
-    await own.row('Memory of the pool').getByText('1.00 GiB').waitFor();
+    await own.row('Pool size').getByText('1.00 GiB').waitFor();
   });
 }
 

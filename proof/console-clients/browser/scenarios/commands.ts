@@ -24,7 +24,7 @@ export async function commands(site: Site): Promise<void> {
 
     dialog = await own.begin('Resize');
     await dialog.fill({ 'New size': '32MiB' });
-    await dialog.check('Drop data past the new end');
+    await dialog.check('Discard data past the new end');
     await runInstead(dialog);
     await page.locator('dd', { hasText: '32.0 MiB' }).first().waitFor();
 
@@ -45,16 +45,16 @@ export async function commands(site: Site): Promise<void> {
     dialog = await own.begin('Delete by-command@two');
     await runInstead(dialog);
     await own.row('two').waitFor({ state: 'detached' });
-    dialog = await own.begin('Export to machines');
+    dialog = await own.begin('Export to virtual machines');
     await dialog.fill({ Queues: '1', Mode: '600' });
     await runInstead(dialog);
     await own.button('End the export').waitFor();
     dialog = await own.begin('End the export');
     await runInstead(dialog);
-    await own.button('Export to machines').waitFor();
+    await own.button('Export to virtual machines').waitFor();
     dialog = await own.begin('Delete');
     await runInstead(dialog);
-    await page.getByText('There is no volume by-command').waitFor();
+    await page.getByText('Volume by-command not found').waitFor();
     await ask('memlane', 'volume', 'delete', 'by-command-2');
   });
 }

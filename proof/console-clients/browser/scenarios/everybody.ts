@@ -32,7 +32,7 @@ export const PAGES: [path: string, heading: RegExp][] = [
   ['administration/password', /Own password/],
   ['administration/two-factor', /Two-factor login/],
   ['administration/configuration', /Configuration/],
-  ['nowhere', /There is no such page/],
+  ['nowhere', /Page not found/],
 ];
 
 /** Volumes, a snapshot and a task, so that no page is empty. */
@@ -157,13 +157,13 @@ export async function keyboard(site: Site): Promise<void> {
     await tabTo(page, 'Create a volume');
     await page.keyboard.press('Enter');
     await page.getByRole('dialog').waitFor();
-    await tabTo(page, 'Name (needed)');
+    await tabTo(page, 'Name (required)');
     await page.keyboard.type('by-keys');
-    await tabTo(page, 'Size (needed)');
+    await tabTo(page, 'Size (required)');
     await page.keyboard.press('Control+A');
     await page.keyboard.type('32MiB');
     await page.keyboard.press('Enter');
-    await own.told('by-keys is there.');
+    await own.told('by-keys was created.');
     await until('the focus is back', async () => (await focused(page)) === 'Create a volume');
 
     await own.row('by-keys').waitFor();
@@ -182,7 +182,7 @@ export async function keyboard(site: Site): Promise<void> {
     await tabTo(page, 'Type by-keys to confirm');
     await page.keyboard.type('by-keys');
     await page.keyboard.press('Enter');
-    await own.told('by-keys is deleted.');
+    await own.told('by-keys was deleted.');
   });
 }
 

@@ -26,13 +26,13 @@ export async function firstRun(site: Site): Promise<void> {
     await own.visit('overview', 'Overview');
     await guide.waitFor();
     await looksWell(page, 'the guide before a volume');
-    const made = await own.begin('Make the first volume');
+    const made = await own.begin('Create the first volume');
     check((await made.commandLine()).startsWith('memlane volume create first '), 'it has a name');
     await made.fill({ Size: '64MiB' });
     await made.confirm();
-    await guide.getByText('first with 64.0 MiB.').waitFor();
+    await guide.getByText('first, 64.0 MiB.').waitFor();
     await page.reload();
-    await guide.getByText('first with 64.0 MiB.').waitFor();
+    await guide.getByText('first, 64.0 MiB.').waitFor();
     await looksWell(page, 'the guide with a volume');
     await ask('write', 'first', String(1 << 20), '7');
     await guide.getByText('1.00 MiB were written').waitFor();

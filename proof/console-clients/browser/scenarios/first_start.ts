@@ -8,11 +8,11 @@ export async function firstStart(site: Site): Promise<void> {
     await page.goto(`${site.origin}/#/setup/${site.code}`);
     await page.getByLabel('Name of the administrator').fill(site.administrator);
     await page.getByLabel('Password', { exact: true }).fill(site.password);
-    await page.getByLabel('Password again').fill(`${site.password}?`);
-    await page.getByRole('button', { name: /Make the administrator/ }).click();
+    await page.getByLabel('Repeat the password').fill(`${site.password}?`);
+    await page.getByRole('button', { name: /Create the administrator/ }).click();
     await page.getByText('The two passwords differ.').waitFor();
-    await page.getByLabel('Password again').fill(site.password);
-    await page.getByRole('button', { name: /Make the administrator/ }).click();
+    await page.getByLabel('Repeat the password').fill(site.password);
+    await page.getByRole('button', { name: /Create the administrator/ }).click();
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
     check(!page.url().includes(site.code), 'the code has left the address');
 
@@ -27,10 +27,10 @@ export async function firstStart(site: Site): Promise<void> {
 
     await page.goto(`${site.origin}/#/setup/${site.code}`);
     await page.getByLabel('Password', { exact: true }).fill(site.password);
-    await page.getByLabel('Password again').fill(site.password);
-    await page.getByRole('button', { name: /Make the administrator/ }).click();
+    await page.getByLabel('Repeat the password').fill(site.password);
+    await page.getByRole('button', { name: /Create the administrator/ }).click();
     await page.getByRole('alert').waitFor();
-    const heading = page.getByRole('heading', { level: 1, name: 'Make the first administrator' });
+    const heading = page.getByRole('heading', { level: 1, name: 'Create the first administrator' });
     check(await heading.isVisible(), 'the link works once');
   });
 }

@@ -22,7 +22,7 @@ export async function groups(site: Site): Promise<void> {
     await own.logIn();
     await own.visit('log', 'Topics');
     await page
-      .getByRole('group', { name: 'Groups' })
+      .getByRole('group', { name: 'Consumer groups' })
       .getByRole('link', { name: 'billing' })
       .first()
       .click();
@@ -39,14 +39,14 @@ export async function groups(site: Site): Promise<void> {
     await dialog.fill({ Name: 'vera', Password: PASSWORD, Role: 'viewer' });
     await dialog.confirm();
     await own.visit('groups/nobody', 'nobody');
-    await page.getByText('no group "nobody"').waitFor();
+    await page.getByText('Group nobody not found').waitFor();
     await own.logOut();
   });
   await withBrowser(site.origin, async ({ page }) => {
     const own = new Console(page, site);
     await own.logIn('vera', PASSWORD);
     await own.visit('groups/billing', 'billing');
-    await page.getByText('Resetting offsets takes the role operator.').waitFor();
+    await page.getByText('Resetting offsets requires the role operator.').waitFor();
     check((await own.button('Reset offsets').count()) === 0, 'who looks has no button for it');
   });
 }
@@ -80,14 +80,14 @@ async function resets(own: Console): Promise<void> {
   const line = await earliest.commandLine();
   check(line === 'memlane group reset billing --to earliest --topic orders', `it says ${line}`);
   await earliest.confirm();
-  await own.told('The offsets of billing are reset in 2 partitions.');
+  await own.told('The offsets of billing were reset in 2 partitions.');
   await shows(own, ['audit 0 0 0 0', 'orders 0 0 3 3', 'orders 1 0 4 4']);
 
   const latest = await own.begin('Reset offsets');
   await latest.fill({ 'Reset to': 'latest' });
   same(await losses(latest), [
     'The committed offsets of 3 partitions',
-    '7 offsets will be passed over and not be read',
+    '7 offsets will be skipped',
   ]);
   await latest.confirm();
   await shows(own, ['audit 0 0 0 0', 'orders 0 3 3 0', 'orders 1 4 4 0']);
@@ -95,16 +95,16 @@ async function resets(own: Console): Promise<void> {
   const offset = await own.begin('Reset offsets');
   await offset.fill({ 'Reset to': 'offset' });
   check(await offset.submit().isDisabled(), 'it waits for an offset');
-  await offset.element.getByLabel('Offset (needed)').fill('2');
+  await offset.element.getByLabel('Offset (required)').fill('2');
   await offset.confirm();
   await shows(own, ['audit 0 0 0 0', 'orders 0 2 3 1', 'orders 1 2 4 2']);
 
   const time = await own.begin('Reset offsets');
   await time.fill({ 'Reset to': 'time' });
-  await time.element.getByLabel('Time (needed)').fill('yesterday');
-  await time.element.getByText('This is no time as').waitFor();
+  await time.element.getByLabel('Time (required)').fill('yesterday');
+  await time.element.getByText('Not a time such as').waitFor();
   check(await time.submit().isDisabled(), 'what is no time is not sent');
-  await time.element.getByLabel('Time (needed)').fill('2020-01-01T00:00:00Z');
+  await time.element.getByLabel('Time (required)').fill('2020-01-01T00:00:00Z');
   await time.confirm();
   await shows(own, ['audit 0 0 0 0', 'orders 0 0 3 3', 'orders 1 0 4 4']);
 }
@@ -123,7 +123,7 @@ async function leavesMembersAlone(own: Console): Promise<void> {
   await shows(own, end);
   await page.locator('dl').getByText('Stable').waitFor();
   const dialog = await own.begin('Reset offsets');
-  await dialog.element.getByText('The group has 1 member now.').waitFor();
+  await dialog.element.getByText('The group has 1 member;').waitFor();
   await dialog.submit().click();
   const refusal = dialog.element.getByRole('alert');
   for (const text of ['while the group is inactive', 'UNKNOWN_MEMBER_ID']) {

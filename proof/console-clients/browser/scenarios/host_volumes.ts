@@ -15,14 +15,14 @@ export async function hostVolumes(site: Site): Promise<void> {
     await dialog.confirm();
     await own.visit('volumes/on-host', 'on-host');
 
-    dialog = await own.begin('Export to machines');
+    dialog = await own.begin('Export to virtual machines');
     await dialog.fill({ Queues: '2' });
     await dialog.confirm();
     await page.locator('dd', { hasText: 'vhost/on-host.sock' }).waitFor();
     check((await ask('memlane', 'export', 'list')).includes('on-host'), 'it is exported');
     dialog = await own.begin('End the export');
     await dialog.confirm();
-    await own.button('Export to machines').waitFor();
+    await own.button('Export to virtual machines').waitFor();
 
     if (mayAttach) {
       dialog = await own.begin('Attach');

@@ -42,7 +42,7 @@ export async function images(site: Site): Promise<void> {
     await dialog.confirm();
     await done(own, 'Rehearse a save');
     await own.visit('overview', 'Overview');
-    await page.getByText(/Saving takes/).waitFor();
+    await page.getByText(/Saving an image takes/).waitFor();
 
     // The journal goes on from the newest image, which therefore stays.
     await own.visit('images', 'Images');

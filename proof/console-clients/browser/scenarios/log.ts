@@ -71,10 +71,10 @@ export async function log(site: Site): Promise<void> {
     await own.logIn('vera', PASSWORD);
     await own.visit('log', 'Topics');
     await own.row('audit.log').first().waitFor();
-    await page.getByText('they take the role operator').waitFor();
+    await page.getByText('they require the role operator').waitFor();
     check((await own.button('Run').count()) === 0, 'who looks has no button for queries');
     await own.visit('log/orders', 'orders');
-    await page.getByText('Reading and producing records takes the role operator.').waitFor();
+    await page.getByText('Reading and producing records requires the role operator.').waitFor();
     check((await own.button('Produce a record').count()) === 0, 'nor one for records');
   });
 }
@@ -91,7 +91,7 @@ async function seesTopics(own: Console): Promise<void> {
   const [, ...cells] = await orders.getByRole('cell').allTextContents();
   check(cells[0] === '2', `orders has two partitions: ${cells.join()}`);
   check(cells[2] === '3', `three records came: ${cells.join()}`);
-  const groups = page.getByRole('group', { name: 'Groups' });
+  const groups = page.getByRole('group', { name: 'Consumer groups' });
   const billing = groups.getByRole('row').filter({ hasText: 'billing' });
   await billing.waitFor();
   const lag = Number(await billing.getByRole('cell').last().textContent());
@@ -100,9 +100,9 @@ async function seesTopics(own: Console): Promise<void> {
   await until('the lag grows', async () => {
     return Number(await billing.getByRole('cell').last().textContent()) > lag;
   });
-  await page.getByLabel('Filter').fill('audit');
+  await page.getByLabel('Filter', { exact: true }).fill('audit');
   await orders.waitFor({ state: 'detached' });
-  await page.getByLabel('Filter').fill('');
+  await page.getByLabel('Filter', { exact: true }).fill('');
   await orders.getByRole('link').click();
   await page.getByRole('heading', { level: 1, name: 'orders' }).waitFor();
   const partitions = page.getByRole('group', { name: 'Partitions' }).locator('tbody tr');
@@ -159,9 +159,9 @@ async function followsRecords(own: Console): Promise<void> {
   const { page } = own;
   await own.visit('log/audit.log', 'audit.log');
   await settled(page);
-  await page.getByText('There are no records here.').waitFor();
+  await page.getByText('No records here.').waitFor();
   await own.button('Follow').click();
-  await page.getByText('Records appear as they come.').waitFor();
+  await page.getByText('New records appear as they arrive.').waitFor();
   await insertMany('one', 1);
   const lines = page.getByRole('group', { name: 'Records' }).locator('tbody tr');
   await lines.getByText('one-1', { exact: true }).first().waitFor();
@@ -180,7 +180,7 @@ async function followsRecords(own: Console): Promise<void> {
   await page.getByText('Paused.').waitFor();
   await until('the query ends at the broker', async () => (await running()) === 0);
   await insertMany('two', 2);
-  await page.getByText('2 more came').waitFor();
+  await page.getByText('2 new').waitFor();
   check((await lines.count()) === 1, 'nothing comes while it is paused');
   await own.button('Resume').click();
   await lines.getByText('two-2', { exact: true }).first().waitFor();
@@ -193,9 +193,9 @@ async function followsRecords(own: Console): Promise<void> {
   check((await lines.count()) === FOLLOWED_MAX, `so many are kept: ${await lines.count()}`);
   await own.button('Pause').click();
   await insertMany('late', 150);
-  await page.getByText('150 more came').waitFor();
+  await page.getByText('150 new').waitFor();
   await own.button('Resume').click();
-  await page.getByText('Not shown: 50 offsets').waitFor();
+  await page.getByText('Skipped: 50 offsets').waitFor();
   await lines.getByText('late-150', { exact: true }).first().waitFor();
   check((await lines.getByText('late-50', { exact: true }).count()) === 0, 'those are left out');
 
@@ -227,14 +227,14 @@ async function producesRecord(own: Console): Promise<void> {
   );
   await own.visit('log/sums', 'sums');
   await own.button('Produce a record').click();
-  await page.getByRole('alert').filter({ hasText: 'does not let you write' }).waitFor();
+  await page.getByRole('alert').filter({ hasText: 'You cannot write to this topic' }).waitFor();
   check((await page.getByRole('dialog').count()) === 0, 'and is asked for nothing');
 
   await own.visit('log/orders', 'orders');
   await settled(page);
   const dialog = await own.begin('Produce a record');
   await dialog.fill({ Key: 'hand', Value: '{"by":"hand"}', Headers: 'no colon' });
-  await dialog.element.getByText('There is no name before a colon').waitFor();
+  await dialog.element.getByText('No header name before a colon').waitFor();
   check(await dialog.submit().isDisabled(), 'headers that are none are not sent');
   await dialog.fill({ Headers: 'trace: cd:34', Partition: '1' });
   check((await dialog.commandLine()).includes('INSERT INTO "orders"'), 'SQL does the same');
@@ -249,7 +249,7 @@ async function producesRecord(own: Console): Promise<void> {
   await page.setViewportSize(WIDE);
   await dialog.confirm();
   await own.told('The record was written to orders.');
-  await page.getByText('1 more came').waitFor();
+  await page.getByText('1 new').waitFor();
   await own.button(/^Newest/).click();
   const records = page.getByRole('group', { name: 'Records' });
   const line = records.getByRole('row').filter({ hasText: '"hand"' });
@@ -271,20 +271,20 @@ async function keepsQueries(own: Console): Promise<void> {
   };
   const columns = `key, value, partition, headers->>'no' AS no, '' AS empty`;
   const hand = `SELECT ${columns} FROM orders WHERE key = 'hand'`;
-  await ask(hand, 'Done. 1 row came.');
+  await ask(hand, 'Done. 1 row.');
   const csv = await savedFile(own, 'CSV');
   const line = 'hand,"{""by"":""hand""}",1,,""';
   check(csv === `key,value,partition,no,empty\r\n${line}\r\n`, `it is CSV: ${csv}`);
   const rows = JSON.parse(await savedFile(own, 'JSON')) as unknown;
   const expected = [{ key: 'hand', value: '{"by":"hand"}', partition: 1, no: null, empty: '' }];
   check(JSON.stringify(rows) === JSON.stringify(expected), `it is JSON: ${JSON.stringify(rows)}`);
-  await ask('SELECT 1 AS a, 2 AS a', 'Done. 1 row came.');
-  await page.getByText('JSON needs a name of its own for each column').waitFor();
+  await ask('SELECT 1 AS a, 2 AS a', 'Done. 1 row.');
+  await page.getByText('JSON requires distinct column names').waitFor();
   check(await own.button('Save as JSON').isDisabled(), 'no value hides another one');
-  await ask('SELECT value FROM "audit.log"', 'Done. 654 rows came.');
+  await ask('SELECT value FROM "audit.log"', 'Done. 654 rows.');
   check((await savedFile(own, 'CSV')).split('\r\n').length === 656, 'all rows are in the file');
 
-  const kept = page.locator('summary', { hasText: 'Saved and earlier queries' });
+  const kept = page.locator('summary', { hasText: 'Saved and recent queries' });
   await text.fill(hand);
   await kept.click();
   await page.getByLabel('Name of a query').fill('by hand');
@@ -311,7 +311,7 @@ async function keepsQueries(own: Console): Promise<void> {
   check((await text.inputValue()) === hand, 'a saved query is taken up');
   await own.button('Remove by hand').click();
   await own.button('by hand').waitFor({ state: 'detached' });
-  await own.button('Forget these').click();
+  await own.button('Clear recent queries').click();
   check((await earlier.count()) === 0, 'earlier queries are forgotten');
 }
 
@@ -329,7 +329,7 @@ async function queries(own: Console): Promise<void> {
   const text = page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN');
   check((await text.inputValue()) === 'SELECT * FROM orders LIMIT 20', 'a query is suggested');
   await text.press('Control+Enter');
-  await page.getByText('Done. 4 rows came.').waitFor();
+  await page.getByText('Done. 4 rows.').waitFor();
 
   await text.fill('DROP TOPIC orders');
   await own.button('Run').click();
@@ -338,7 +338,7 @@ async function queries(own: Console): Promise<void> {
   await text.fill(EXAMPLE);
   await page.getByLabel('Follow changes').check();
   await own.button('Run').click();
-  await page.getByText('Follows changes.').waitFor();
+  await page.getByText('Following changes.').waitFor();
   await until('there is a row for each symbol', async () => (await result(page)).length === 3);
   await insert('1', 'ACME', 15);
   await until('the sum follows', async () => (await result(page)).includes('ACME 35'));
@@ -349,7 +349,7 @@ async function queries(own: Console): Promise<void> {
   await until('the query ends at the broker', async () => (await running()) === 0);
 
   await own.button('Run').click();
-  await page.getByText('Follows changes.').waitFor();
+  await page.getByText('Following changes.').waitFor();
   check((await running()) === 1, 'the broker runs it again');
   await page.getByRole('link', { name: 'Tasks' }).click();
   await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
@@ -382,7 +382,7 @@ async function looksWell(own: Console): Promise<void> {
         await page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN').fill('SELECT * FROM orders');
         await page.locator('summary').last().click();
         await own.button('Run').click();
-        await page.getByText('Done. 5 rows came.').waitFor();
+        await page.getByText('Done. 5 rows.').waitFor();
         await checkView(page, `${path}, ${theme}, ${size.width} pixels`);
       }
     }

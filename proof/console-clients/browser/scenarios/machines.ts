@@ -65,13 +65,13 @@ async function creates(own: Console): Promise<void> {
   const { page } = own;
   await page.getByRole('link', { name: 'Virtual machines', exact: true }).first().click();
   await page.getByRole('heading', { level: 1, name: 'Virtual machines' }).waitFor();
-  await page.getByText('There is no virtual machine yet.').waitFor();
+  await page.getByText('No virtual machines yet.').waitFor();
   const dialog = await own.begin('Create a virtual machine');
   await dialog.fill({ 'First disk': 'volume', Volume: 'extra' });
   check((await dialog.element.getByLabel('Count').count()) === 0, 'a volume is of one machine');
   await dialog.fill({ 'First disk': 'clone_of', Template: 'golden' });
   await dialog.fill({ Name: 'web', Memory: '256MiB' });
-  await dialog.check('With a screen');
+  await dialog.check('Graphical console');
   await dialog.element.getByText('Advanced', { exact: true }).click();
   await dialog.fill({ Kernel: 'none-of-that-name' });
   await dialog.submit().click();
@@ -79,16 +79,16 @@ async function creates(own: Console): Promise<void> {
   await blamed.waitFor();
   check((await blamed.getAttribute('id')) === 'field-kernel', 'the kernel is to blame');
   await dialog.fill({ Kernel: 'vmlinuz', 'Initial RAM disk': 'initrd' });
-  await dialog.fill({ 'Command line of the kernel': own.site.kernelArgs });
+  await dialog.fill({ 'Kernel command line': own.site.kernelArgs });
   const command = await dialog.commandLine();
   const same = `${COMMAND} --kernel-args '${own.site.kernelArgs}' --start`;
   check(command === same, `the command line does the same: ${command}`);
   await dialog.submit().click();
   await dialog.element.waitFor({ state: 'hidden', timeout: GUEST_TIME_LIMIT_MS });
-  await own.told(/^web is there\./);
+  await own.told(/^web was created\./);
   await own.row('web').filter({ hasText: 'running' }).waitFor({ timeout: GUEST_TIME_LIMIT_MS });
   const cells = await own.row('web').getByRole('cell').allTextContents();
-  const rest = ['running', '1', '256 MiB', '1', 'web', 'here'];
+  const rest = ['running', '1', '256 MiB', '1', 'web', 'by Memlane'];
   check(cells.join() === rest.join(), `it is listed: ${cells.join()}`);
   await page.getByLabel('Filter').fill('nothing of that name');
   await page.getByText('Nothing matches the filter.').waitFor();
@@ -119,7 +119,7 @@ async function speaksToTheGuest(own: Console): Promise<void> {
   await page.keyboard.type('hello');
   await page.keyboard.press('Enter');
   await reads(page, 'HEARD-hello');
-  await page.getByText(/^The guest does not know its size: stty rows \d+ cols \d+$/).waitFor();
+  await page.getByText(/^To set the size in the guest: stty rows \d+ cols \d+$/).waitFor();
   // Its keys are the guest's.
   await page.keyboard.press('Tab');
   check(await hasFocus(page, 'Serial console of web'), 'Tab goes to the guest');
@@ -140,9 +140,9 @@ async function takesOver(first: Console, second: Console): Promise<void> {
   await second.visit('machines/web', 'web');
   await second.button('Serial console').click();
   await second.page.getByText(/^No connection: the terminal of .* is in use/).waitFor();
-  await second.button('Take it over').click();
+  await second.button('Take over').click();
   await second.page.getByText('Connected.', { exact: true }).waitFor();
-  await first.button('Connect again').waitFor();
+  await first.button('Reconnect').waitFor();
   check((await first.page.locator('.xterm').count()) === 1, 'what came last can be read');
   await second.page.keyboard.type('again');
   await second.page.keyboard.press('Enter');
@@ -185,13 +185,13 @@ async function changesDisks(own: Console): Promise<void> {
   await dialog.fill({ Volume: 'extra' });
   check((await dialog.commandLine()) === 'memlane vm attach web extra', 'the command line');
   await dialog.confirm();
-  await own.told('extra is a disk of web.');
+  await own.told('extra was attached to web.');
   await disks.getByRole('link', { name: 'extra' }).waitFor();
   dialog = await own.begin('Detach extra');
   check((await dialog.commandLine()) === 'memlane vm detach web extra', 'the command line');
   await dialog.submit().click();
   await dialog.element.waitFor({ state: 'hidden', timeout: GUEST_TIME_LIMIT_MS });
-  await own.told('extra is no disk of web any more.');
+  await own.told('extra was detached from web.');
   await disks.getByRole('link', { name: 'extra' }).waitFor({ state: 'detached' });
 }
 
@@ -248,19 +248,19 @@ async function ends(own: Console): Promise<void> {
   let dialog = await own.begin('Shut down');
   check((await dialog.commandLine()) === 'memlane vm stop web', 'the command line');
   await dialog.confirm();
-  await own.told('web is asked to shut down.');
+  await own.told('web is shutting down.');
   await forcesOff(own);
   dialog = await own.begin('Start');
   check((await dialog.commandLine()) === 'memlane vm start web', 'the command line');
   await dialog.submit().click();
   await dialog.element.waitFor({ state: 'hidden', timeout: GUEST_TIME_LIMIT_MS });
-  await own.told('web is started.');
+  await own.told('web was started.');
   await own.button('Serial console').click();
   await reads(page, 'READY');
   await forcesOff(own);
-  await page.getByText('The machine ended the connection.').waitFor();
+  await page.getByText('The machine closed the connection.').waitFor();
   await own.button(/^Close ?: Serial console/).click();
-  await page.getByText('They can be opened while the machine runs.').waitFor();
+  await page.getByText('Available while the machine runs.').waitFor();
 
   dialog = await own.begin('Delete');
   await dialog.check('Delete its volumes too');
@@ -269,9 +269,9 @@ async function ends(own: Console): Promise<void> {
   const command = await dialog.commandLine();
   check(command === 'memlane vm delete web --with-volumes', command);
   await dialog.confirmByName('web');
-  await own.told('web is deleted.');
+  await own.told('web was deleted.');
   await page.getByRole('heading', { level: 1, name: 'Virtual machines' }).waitFor();
-  await page.getByText('There is no virtual machine yet.').waitFor();
+  await page.getByText('No virtual machines yet.').waitFor();
   const listed = await ask('memlane', '--json', 'volume', 'list');
   const names = (JSON.parse(listed) as { name: string }[]).map((it) => it.name);
   check(!names.includes('web') && names.includes('golden'), `its volume is gone: ${names.join()}`);
@@ -282,6 +282,6 @@ async function forcesOff(own: Console): Promise<void> {
   const dialog = await own.begin('Force off');
   check((await dialog.commandLine()) === 'memlane vm kill web', 'the command line');
   await dialog.confirm();
-  await own.told('web is off.');
+  await own.told('web was powered off.');
   await own.button('Start').waitFor();
 }

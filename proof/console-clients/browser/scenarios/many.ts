@@ -118,7 +118,7 @@ export async function many(site: Site): Promise<void> {
         await page.evaluate(`window.volumeCount = ${count}`);
       },
     });
-    await page.getByLabel('Belongs to', { exact: true }).selectOption('memlane-broker');
+    await page.getByLabel('Owner', { exact: true }).selectOption('memlane-broker');
     await page.getByText('1000 volumes').waitFor();
     await checkView(page, '2,000 volumes');
     await own.visit('log', 'Topics');
@@ -128,9 +128,9 @@ export async function many(site: Site): Promise<void> {
       return Promise.resolve();
     };
     const topics = { label: 'Topics', prefix: 'topic', column: 'Lag', tell };
-    const groups = { label: 'Groups', prefix: 'group', column: 'Lag', tell };
+    const groups = { label: 'Consumer groups', prefix: 'group', column: 'Lag', tell };
     await takesFew(page, { ...topics, filter: page.getByLabel('Filter', { exact: true }) });
-    await takesFew(page, { ...groups, filter: page.getByLabel('Find a group', { exact: true }) });
+    await takesFew(page, { ...groups, filter: page.getByLabel('Filter groups', { exact: true }) });
     await checkView(page, '2,000 topics');
     await own.visit('overview', 'Overview');
     await page.getByText('1999 groups behind').waitFor();

@@ -45,8 +45,8 @@ export async function projects(site: Site): Promise<void> {
 
 async function limited(own: Console): Promise<void> {
   const { page } = own;
-  await page.getByText('Those of your projects: team.').waitFor();
-  await page.getByText('There is no volume yet.').waitFor();
+  await page.getByText('Volumes of your projects: team.').waitFor();
+  await page.getByText('No volumes yet.').waitFor();
   const links = await page.getByRole('navigation', { name: 'Pages' }).getByRole('link').count();
   check(links === 2, `the pages are volumes and administration: ${links}`);
 
@@ -66,7 +66,7 @@ async function limited(own: Console): Promise<void> {
 
   await own.visit('volumes/team-a', 'team-a');
   await own.button('Resize').waitFor();
-  for (const button of ['Attach', 'Export to machines']) {
+  for (const button of ['Attach', 'Export to virtual machines']) {
     check((await own.button(button).count()) === 0, `${button} is for those who see the host`);
   }
   dialog = await own.begin('Take a snapshot');
@@ -78,21 +78,21 @@ async function limited(own: Console): Promise<void> {
   await dialog.confirmByName('team-a@one');
   dialog = await own.begin('Delete');
   await dialog.confirmByName('team-a');
-  await page.getByText('There is no volume yet.').waitFor();
+  await page.getByText('No volumes yet.').waitFor();
 
   await own.visit('administration/tokens', /Tokens/);
-  dialog = await own.begin('Make a token');
+  dialog = await own.begin('Create a token');
   await dialog.fill({ Name: 'of-sam', Role: 'operator' });
   await dialog.check('team');
   await dialog.submit().click();
-  await page.getByText('Shown this once only.').waitFor();
+  await page.getByText('It is shown only once.').waitFor();
   await dialog.element.getByRole('button', { name: 'Close' }).click();
   await own.row('of-sam').getByText('team').waitFor();
   for (const path of ['images', 'tasks', 'nowhere']) {
-    await own.visit(path, /There is no such page/);
+    await own.visit(path, /Page not found/);
   }
   await until('the figures still come', async () => {
     await own.visit('overview', 'Volumes');
-    return page.getByText('There is no volume yet.').isVisible();
+    return page.getByText('No volumes yet.').isVisible();
   });
 }

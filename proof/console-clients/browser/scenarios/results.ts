@@ -75,10 +75,10 @@ async function explains(own: Console): Promise<void> {
 /** Numbers along a text: a bar for each, of either sign, beside the figures. */
 async function drawsBars(own: Console): Promise<void> {
   const { page } = own;
-  await run(own, `SELECT value->>'symbol' AS symbol FROM trades`, 'Done. 12 rows came.');
+  await run(own, `SELECT value->>'symbol' AS symbol FROM trades`, 'Done. 12 rows.');
   check(await own.button('Chart').isDisabled(), 'texts are not drawn');
-  await page.getByText('A chart needs a column of numbers').waitFor();
-  await run(own, BY_SYMBOL, 'Done. 3 rows came.');
+  await page.getByText('A chart needs a numeric column').waitFor();
+  await run(own, BY_SYMBOL, 'Done. 3 rows.');
   await own.button('Chart').click();
   const chart = page.getByRole('group', { name: 'Chart' });
   await chart.waitFor();
@@ -93,7 +93,7 @@ async function drawsBars(own: Console): Promise<void> {
   const changes = await widthsOf(page, 0);
   near(changes[2] ?? 0, ((changes[0] ?? 0) * 1.5) / 2.25);
   await page.getByRole('checkbox', { name: 'change', exact: true }).uncheck();
-  await page.getByText('Choose a column to draw.').waitFor();
+  await page.getByText('Choose a column to plot.').waitFor();
 }
 
 async function rowsOf(page: Page): Promise<string[]> {
@@ -118,7 +118,7 @@ function near(seen: number, expected: number): void {
 /** Numbers over a time: a line for each text, and a table of the same. */
 async function drawsLines(own: Console): Promise<void> {
   const { page } = own;
-  await run(own, OVER_TIME, 'Done. 12 rows came.');
+  await run(own, OVER_TIME, 'Done. 12 rows.');
   const figure = page.locator('figure.chart');
   await figure.locator('canvas').waitFor();
   const legend = await figure.locator('.legend li').allTextContents();
@@ -131,9 +131,9 @@ async function drawsLines(own: Console): Promise<void> {
   const cells = await newest.getByRole('cell').allTextContents();
   check(cells.filter((it) => it.trim() === '210').length === 1, `the newest row: ${cells.join()}`);
   await looksWell(page, 'lines');
-  await page.getByLabel('A line for each').selectOption('column');
+  await page.getByLabel('Series by').selectOption('column');
   await figure.getByText('qty: 210').waitFor();
-  await page.getByLabel('Along').selectOption('symbol');
+  await page.getByLabel('X axis').selectOption('symbol');
   await until('bars take the place of lines', async () => (await rowsOf(page)).length === 12);
 }
 
@@ -149,7 +149,7 @@ async function isDrawn(page: Page): Promise<boolean> {
 async function followsChanges(own: Console): Promise<void> {
   const { page } = own;
   await page.getByLabel('Follow changes').check();
-  await run(own, BY_SYMBOL.replace(/ORDER BY 1$/, ''), 'Follows changes.');
+  await run(own, BY_SYMBOL.replace(/ORDER BY 1$/, ''), 'Following changes.');
   await until('there is a bar for each symbol', async () => (await rowsOf(page)).length === 3);
   await insert([{ symbol: 'OTHER', qty: 7, change: 1, at: '2026-01-03 00:00:00+00' }]);
   await until('another one comes', async () => (await rowsOf(page)).includes('OTHER 7 1'));

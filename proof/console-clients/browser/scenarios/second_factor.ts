@@ -50,12 +50,12 @@ export async function secondFactor(site: Site): Promise<void> {
       await own.visit('administration/two-factor', /Two-factor login/);
       await use(own, await enrol(own, PASSWORD));
       await enrol(own, PASSWORD);
-      await own.page.getByText('It is on. Left: 10 recovery codes.').waitFor();
+      await own.page.getByText('Two-factor login is on. Left: 10 recovery codes.').waitFor();
     });
     await administrator.row('nora').getByText('on', { exact: true }).waitFor();
     const reset = await administrator.begin('Reset two-factor login nora');
     await reset.confirmByName('nora');
-    await administrator.told('nora logs in without a code now.');
+    await administrator.told('Two-factor login of nora was reset.');
     await withBrowser(site.origin, async ({ page: last }) => {
       await new Console(last, site).logIn('nora', PASSWORD);
     });
@@ -84,8 +84,8 @@ export async function required(site: Site): Promise<void> {
       await nora.logIn('nora', PASSWORD);
       await administrator.visit('administration/users', /Users/);
       await (await administrator.begin('Require two-factor login')).confirm();
-      await administrator.told('Two-factor login is required of all users.');
-      await page.getByText('It is required: 1 user has to turn it on first.').waitFor();
+      await administrator.told('Two-factor login is now required of all users.');
+      await page.getByText('Required. 1 user has not turned it on yet.').waitFor();
       await looksWell(page, 'users of whom two-factor login is required');
       // Who was logged in already, too, without another login.
       await early.getByRole('heading', { level: 1, name: REQUIRED }).waitFor();
@@ -95,9 +95,9 @@ export async function required(site: Site): Promise<void> {
       await enrol(nora, PASSWORD);
       await early.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
     });
-    await page.getByText('It is required, and all users have it.').waitFor();
-    await (await administrator.begin('Require it no more')).confirm();
-    await administrator.told('Two-factor login is not required any more.');
+    await page.getByText('Required. All users have it on.').waitFor();
+    await (await administrator.begin('Make it optional')).confirm();
+    await administrator.told('Two-factor login is optional now.');
   });
 }
 
@@ -121,16 +121,16 @@ async function enrol(own: Console, password: string): Promise<Enrolled> {
   const [secret, uri] = await shown.allTextContents();
   check(uri?.includes(`secret=${secret}&`) === true, `the address has the secret: ${uri}`);
   const authenticator = new Authenticator(secret ?? '');
-  await page.getByLabel('Code that the app shows').fill('12345');
+  await page.getByLabel('Code of the app').fill('12345');
   await own.button('Confirm').click();
   await page.getByText('wrong or expired code').waitFor();
-  await page.getByLabel('Code that the app shows').fill(await authenticator.code());
+  await page.getByLabel('Code of the app').fill(await authenticator.code());
   await own.button('Confirm').click();
   await own.told(/Two-factor login is on/);
   await looksWell(page, 'recovery codes');
   const recoveryCodes = ((await shown.textContent()) ?? '').split('\n');
   check(recoveryCodes.length === 10, `there are recovery codes: ${recoveryCodes.length}`);
-  await own.button('They are kept').click();
+  await own.button('I have stored them').click();
   return { authenticator, recoveryCodes };
 }
 
@@ -152,9 +152,9 @@ async function use(own: Console, { authenticator, recoveryCodes }: Enrolled): Pr
   await logIn(recoveryCodes[4] ?? '');
   await page.getByRole('heading', { level: 1, name: /Two-factor|Overview/ }).waitFor();
   await own.visit('administration/two-factor', /Two-factor login/);
-  await page.getByText('It is on. Left: 9 recovery codes.').waitFor();
+  await page.getByText('Two-factor login is on. Left: 9 recovery codes.').waitFor();
   const dialog = await own.begin('Turn off');
   await dialog.fill({ 'Current password': PASSWORD, Code: recoveryCodes[0] ?? '' });
   await dialog.confirm();
-  await page.getByText('It is off.').waitFor();
+  await page.locator('#contents').getByText('Two-factor login is off.').waitFor();
 }

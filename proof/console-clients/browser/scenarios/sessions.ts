@@ -41,19 +41,19 @@ async function change(own: Console, other: Console): Promise<void> {
   await own.logIn('kim', FIRST_PASSWORD);
   await other.logIn('kim', FIRST_PASSWORD);
   await own.visit('administration/tokens', /Tokens/);
-  let dialog = await own.begin('Make a token');
+  let dialog = await own.begin('Create a token');
   await dialog.fill({ Name: 'of-kim', Role: 'viewer' });
   await dialog.submit().click();
-  await own.page.getByText('Shown this once only.').waitFor();
+  await own.page.getByText('It is shown only once.').waitFor();
   await dialog.element.getByRole('button', { name: 'Close' }).click();
 
   await own.visit('administration/password', /Own password/);
   dialog = await own.begin('Change the password');
   await dialog.fill({ 'Current password': FIRST_PASSWORD, 'New password': NEXT_PASSWORD });
   await dialog.confirm();
-  await own.told('Ended: 1 other session. Goes on: 1 token.');
+  await own.told('Ended: 1 other session. Still valid: 1 token.');
   await other.page.getByText('The session has ended.').waitFor();
-  await own.page.getByRole('link', { name: 'Look at the tokens' }).click();
+  await own.page.getByRole('link', { name: 'Show tokens' }).click();
   await own.row('of-kim').waitFor();
   check((await own.button('Log out').count()) === 1, 'who changed it stays');
 }

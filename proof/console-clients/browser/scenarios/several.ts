@@ -66,7 +66,7 @@ async function takesSnapshots(own: Console): Promise<void> {
   const seen = await dialog.outcomes();
   check(/exists|already/.test(seen[0] ?? ''), `the first one is told as refused: ${seen.join()}`);
   check(seen.slice(1).join() === 'bulk-b@nightly: Done,bulk-c@nightly: Done', seen.join());
-  await dialog.element.getByText('1 of 3 were not done.').waitFor();
+  await dialog.element.getByText('1 of 3 failed.').waitFor();
   await dialog.element.getByRole('button', { name: 'Close' }).click();
   const listed = await ask('memlane', '--json', 'snapshot', 'ls');
   for (const it of expected) {
@@ -91,7 +91,7 @@ async function deletes(own: Console): Promise<void> {
   check(seen[0] === 'bulk-a: Done' && seen[3] === 'bulk-d: Done', seen.join());
   check(/^bulk-b: .*snapshot/.test(seen[1] ?? ''), `a refusal is told in words: ${seen[1]}`);
   check(/^bulk-c: .*(no volume|not found|does not exist)/.test(seen[2] ?? ''), seen[2] ?? '');
-  await dialog.element.getByText('2 of 4 were not done.').waitFor();
+  await dialog.element.getByText('2 of 4 failed.').waitFor();
   await looksWell(own.page, 'outcomes');
   await dialog.element.getByRole('button', { name: 'Close' }).click();
   await until('those that were deleted go', async () => (await own.row('bulk-').count()) === 1);

@@ -27,7 +27,7 @@ export async function topics(site: Site): Promise<void> {
     await own.row('kept').waitFor();
     check((await page.getByRole('checkbox').count()) === 0, 'who looks has nothing to select');
     await own.visit('log/kept', 'kept');
-    await page.getByText('Deleting topics takes the role operator.').waitFor();
+    await page.getByText('Deleting topics requires the role operator.').waitFor();
     check((await own.button('Delete').count()) === 0, 'who looks has no button for it');
   });
   const listed = await ask('memlane', '--json', 'topic', 'list');
@@ -52,7 +52,7 @@ async function deletesSeveral(own: Console): Promise<void> {
   const dialog = await own.begin('Delete selected');
   check(await dialog.submit().isDisabled(), 'it waits for what has to be typed');
   await dialog.element.getByText('bulk-a, bulk-b').waitFor();
-  await dialog.element.getByText('What these groups have committed of it: readers.').waitFor();
+  await dialog.element.getByText('Committed offsets of the groups readers.').waitFor();
   const line = await dialog.commandLine();
   check(line === 'memlane topic delete bulk-a; memlane topic delete bulk-b', `it says ${line}`);
   await looksWell(page, 'a confirmation for several topics');
@@ -62,7 +62,7 @@ async function deletesSeveral(own: Console): Promise<void> {
   const seen = await dialog.outcomes();
   check(/^bulk-a: .*UNKNOWN_TOPIC/.test(seen[0] ?? ''), `a refusal is told in words: ${seen[0]}`);
   check(seen[1] === 'bulk-b: Done', seen.join());
-  await dialog.element.getByText('1 of 2 were not done.').waitFor();
+  await dialog.element.getByText('1 of 2 failed.').waitFor();
   await looksWell(page, 'outcomes of topics');
   await dialog.element.getByRole('button', { name: 'Close' }).click();
   await until('those that were deleted go', async () => (await own.row('bulk-').count()) === 1);
@@ -78,7 +78,7 @@ async function deletesOne(own: Console): Promise<void> {
   check(line === 'memlane topic delete bulk-c', `it says ${line}`);
   await looksWell(page, 'the deletion of a topic');
   await dialog.confirmByName('bulk-c');
-  await own.told('Topic bulk-c is deleted.');
+  await own.told('Topic bulk-c was deleted.');
   await page.getByRole('heading', { level: 1, name: 'Topics' }).waitFor();
   await until('it has gone', async () => (await own.row('bulk-c').count()) === 0);
   await own.row('kept').waitFor();

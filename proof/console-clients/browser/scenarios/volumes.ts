@@ -28,7 +28,7 @@ async function create(own: Console): Promise<void> {
   );
   await dialog.fill({ Name: 'web-a', Durability: 'image' });
   await dialog.confirm();
-  await own.told('web-a is there.');
+  await own.told('web-a was created.');
   await own.row('web-a').getByText('64.0 MiB').waitFor();
   const second = await own.begin('Create a volume');
   await second.fill({ Name: 'web-b', Size: '32MiB' });
@@ -59,17 +59,17 @@ async function change(own: Console): Promise<void> {
   await own.page.locator('dd', { hasText: '128 MiB' }).waitFor();
 
   dialog = await own.begin('Change settings');
-  await dialog.fill({ Reduction: 'compress', Users: '65534' });
+  await dialog.fill({ Reduction: 'compress', 'Ring users': '65534' });
   const command = await dialog.commandLine();
   check(command === 'memlane volume set web-a reduction=compress users=65534', command);
   await dialog.confirm();
-  await own.page.locator('dd', { hasText: 'compress: compressed only' }).waitFor();
+  await own.page.locator('dd', { hasText: 'compress: compress only' }).waitFor();
   check((await ask('memlane', 'volume', 'show', 'web-a')).includes('compress'), 'it was set');
 
   dialog = await own.begin('Clone the volume');
   await dialog.fill({ 'Name of the new volume': 'web-c' });
   await dialog.confirm();
-  await own.told('web-c is a clone of web-a.');
+  await own.told('web-a was cloned to web-c.');
   check((await ask('memlane', 'volume', 'show', 'web-c')).includes('128'), 'the clone is there');
 }
 
@@ -93,7 +93,7 @@ async function use(own: Console): Promise<void> {
 
   dialog = await own.begin('Restore web-a@monday');
   await dialog.confirmByName('web-a');
-  await own.told('web-a is as monday was.');
+  await own.told('web-a was restored to monday.');
   check((await ask('check', 'web-a', String(4 * MIB), '1')) === 'same', 'it is as it was');
 
   dialog = await own.begin('Rename web-a@monday');
@@ -133,7 +133,7 @@ async function remove(own: Console): Promise<void> {
     await own.visit(`volumes/${name}`, name);
     dialog = await own.begin('Delete');
     await dialog.confirmByName(name);
-    await own.told(`${name} is deleted.`);
+    await own.told(`${name} was deleted.`);
     await own.page.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
   }
   check(!(await ask('memlane', 'volume', 'list')).includes('web-'), 'all are gone');
