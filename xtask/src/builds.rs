@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{self, Executable, ExecutableKind};
-use crate::house::House;
+use crate::repository::Repository;
 use crate::suites::SkipPolicy;
 
 /// Arguments that build all programs, libraries, examples and tests with the same features, so that
@@ -75,9 +75,9 @@ pub(crate) fn everything(root: &Path, compile: Compile) -> Result<Built> {
 
 /// Builds the suites that explore interleavings.
 pub(crate) fn loom_suites(root: &Path) -> Result<Vec<Executable>> {
-    let house = House::read(root)?;
-    let packages = house.packages.iter().filter(|package| {
-        house.file(&format!("{}/tests/{LOOM_TARGET}.rs", package.path)).is_some()
+    let repository = Repository::read(root)?;
+    let packages = repository.packages.iter().filter(|package| {
+        repository.file(&format!("{}/tests/{LOOM_TARGET}.rs", package.path)).is_some()
     });
     let mut arguments = vec!["test", "--no-run", "--release", "--test", LOOM_TARGET];
     for package in packages {

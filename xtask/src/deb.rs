@@ -400,7 +400,7 @@ pub(crate) fn printed(command: &mut Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::house;
+    use crate::repository;
 
     const LISTED: &str = "NAME  RAM     SNAP-RAM   DURABILITY  DEVICE";
 
@@ -435,7 +435,7 @@ mod tests {
 
         /// Runs the script before a removal, on this host instead of the real one.
         fn remove(&self) -> Result<String> {
-            let mut script = read(&house::root().join(FOLDER).join("memlane.prerm"))?;
+            let mut script = read(&repository::root().join(FOLDER).join("memlane.prerm"))?;
             let places = [("/run/memlane", "run"), ("/var/lib/memlane", "state")];
             for (place, here) in places.into_iter().chain([("/etc/memlane", "etc")]) {
                 script = script.replace(place, &self.path(here).display().to_string());
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn the_changes_begin_with_this_version() {
-        let root = house::root();
+        let root = repository::root();
         let changes = read(&root.join(FOLDER).join("changelog")).expect("it is there");
         let first = format!("memlane ({})", version(&root).expect("a version"));
         assert!(changes.starts_with(&first), "{changes}");

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo;
-use crate::house;
+use crate::repository;
 
 /// Flags for libFuzzer's coverage, and for AddressSanitizer. They need `RUSTC_BOOTSTRAP`.
 const COMPILER_FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 \
@@ -33,7 +33,7 @@ const SQL_PREFIX: &str = "sql_";
 
 pub(crate) fn fuzz(target: &str, seconds: &str) -> Result<()> {
     let seconds: u32 = seconds.parse().context("the time is no number of seconds")?;
-    let root = house::root();
+    let root = repository::root();
     let folder = root.join("target").join("fuzz");
     let build_folder = folder.to_str().context("the path of the project is no UTF-8")?;
     // With an explicit target, so that the flags do not apply to build scripts and procedural

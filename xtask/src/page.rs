@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::house::House;
+use crate::repository::Repository;
 
 const FOLDER: &str = "control/web";
 
@@ -36,7 +36,7 @@ pub(crate) fn build(root: &Path) -> Result<Page> {
             return Ok(Page::Missing(missing));
         }
     }
-    let (note, sources) = (root.join(NOTE), sources_in(&House::read(root)?));
+    let (note, sources) = (root.join(NOTE), sources_in(&Repository::read(root)?));
     let folder = root.join(FOLDER);
     let is_there = MADE.iter().all(|path| folder.join(path).exists());
     if is_there && fs::read_to_string(&note).is_ok_and(|noted| noted == sources) {
@@ -50,10 +50,10 @@ pub(crate) fn build(root: &Path) -> Result<Page> {
 }
 
 /// Concatenates all sources in a fixed order, each preceded by its path.
-fn sources_in(house: &House) -> String {
+fn sources_in(repository: &Repository) -> String {
     let below = format!("{FOLDER}/");
     let is_source = |path: &str| INTERFACES.contains(&path) || path.starts_with(&below);
-    let sources = house.files.iter().filter(|it| is_source(&it.path));
+    let sources = repository.files.iter().filter(|it| is_source(&it.path));
     sources.map(|it| format!("{}\n{}\n", it.path, it.text)).collect()
 }
 
@@ -65,7 +65,7 @@ fn npm(words: &[&str], folder: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::house::TextFile;
+    use crate::repository::TextFile;
 
     use super::*;
 
@@ -74,8 +74,8 @@ mod tests {
         let file = |path: &str| TextFile { path: path.to_owned(), text: "x".to_owned() };
         let [machines, daemon] = INTERFACES;
         let paths = ["control/web/a.ts", "control/webs/b.ts", machines, daemon, "README.md"];
-        let house = House { files: paths.map(file).into(), ..House::default() };
+        let repository = Repository { files: paths.map(file).into(), ..Repository::default() };
         let sources = format!("control/web/a.ts\nx\n{machines}\nx\n{daemon}\nx\n");
-        assert_eq!(sources_in(&house), sources);
+        assert_eq!(sources_in(&repository), sources);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn manifests_name_the_image_of_this_version() {
-        let root = crate::house::root();
+        let root = crate::repository::root();
         let version = deb::version(&root).expect("a version");
         let driver = fs::read_to_string(root.join(MANIFESTS).join("driver.yaml")).expect("a file");
         assert!(driver.contains(&format!("image: memlane-csi:{version}\n")), "{version}");

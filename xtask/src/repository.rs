@@ -54,14 +54,14 @@ pub(crate) struct Package {
 
 /// Input of the rules.
 #[derive(Debug, Default)]
-pub(crate) struct House {
+pub(crate) struct Repository {
     pub files: Vec<TextFile>,
     pub packages: Vec<Package>,
     /// Names and licences of third-party packages.
     pub licences: Vec<(String, String)>,
 }
 
-impl House {
+impl Repository {
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let (packages, licences) = (read_packages(root)?, read_licences(root)?);
         Ok(Self { files: read_files(root)?, packages, licences })

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::name_of_heading;
 
 /// A generated page, which is no file of the repository.
@@ -25,9 +25,9 @@ const DOCUMENTS: [(&str, &str, &str); 3] = [
 ];
 
 /// Returns the pages of all interfaces.
-pub(crate) fn pages(house: &House) -> Result<Vec<Page>> {
+pub(crate) fn pages(repository: &Repository) -> Result<Vec<Page>> {
     let page = |(path, name, title): &(&str, &str, &'static str)| {
-        let file = house.file(path).with_context(|| format!("there is no {path}"))?;
+        let file = repository.file(path).with_context(|| format!("there is no {path}"))?;
         let document =
             serde_json::from_str(&file.text).with_context(|| format!("{path} is no JSON"))?;
         let text = text(title, path, &document);

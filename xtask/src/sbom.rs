@@ -171,7 +171,7 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::house;
+    use crate::repository;
 
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\
         checksum = \"0a\"\n\n[[package]]\nname = \"own\"\nversion = \"0.1.0\"\n";
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_document_of_the_daemon_names_what_it_links_and_is_the_same_again() {
-        let root = house::root();
+        let root = repository::root();
         let text = document(&root, &["daemon"], "1.2.3").expect("a document");
         assert_eq!(document(&root, &["daemon"], "1.2.3").expect("a document"), text);
         let document: Value = serde_json::from_str(&text).expect("JSON");

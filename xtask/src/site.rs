@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::rest_pages;
 use crate::tidy::{DECISIONS, SUMMARY, resolved};
 
@@ -29,14 +29,14 @@ const SETTINGS: &str = "docs/book.toml";
 
 /// Builds the site and returns its first page.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
-    let house = House::read(root)?;
+    let repository = Repository::read(root)?;
     let folder = root.join(FOLDER);
     let source = folder.join("src");
     if source.exists() {
         fs::remove_dir_all(&source).context("cannot remove the copy of an earlier site")?;
     }
     let is_shown = |path: &str| path.ends_with(".md") || path.starts_with("docs/");
-    for file in house.files.iter().filter(|file| is_shown(&file.path)) {
+    for file in repository.files.iter().filter(|file| is_shown(&file.path)) {
         let copy = source.join(&file.path);
         let parent = copy.parent().unwrap_or(&source);
         fs::create_dir_all(parent)
@@ -44,14 +44,14 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf> {
         fs::copy(root.join(&file.path), &copy)
             .with_context(|| format!("cannot copy {} into the site", file.path))?;
     }
-    let contents = house.file(SUMMARY).with_context(|| format!("there is no {SUMMARY}"))?;
-    let rest = rest_pages::pages(&house)?;
+    let contents = repository.file(SUMMARY).with_context(|| format!("there is no {SUMMARY}"))?;
+    let rest = rest_pages::pages(&repository)?;
     for page in &rest {
         fs::write(source.join(&page.path), &page.text)
             .with_context(|| format!("cannot write {}", page.path))?;
     }
     let rest = rest.iter().map(|page| (page.path.as_str(), page.title)).collect();
-    let below = [(DECISIONS_PAGE, decisions(&house)), (REFERENCE, rest)];
+    let below = [(DECISIONS_PAGE, decisions(&repository)), (REFERENCE, rest)];
     let contents = contents_at_root(&contents.text, &below);
     fs::write(source.join("SUMMARY.md"), contents).context("cannot write the contents")?;
     fs::copy(root.join(SETTINGS), folder.join("book.toml"))
@@ -91,11 +91,11 @@ fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Returns paths and titles of all decisions, by number.
-fn decisions(house: &House) -> Vec<(&str, &str)> {
+fn decisions(repository: &Repository) -> Vec<(&str, &str)> {
     let is_decision = |path: &str| {
         path.starts_with(DECISIONS) && path.ends_with(".md") && !path.ends_with("README.md")
     };
-    let decisions = house.files.iter().filter(|file| is_decision(&file.path));
+    let decisions = repository.files.iter().filter(|file| is_decision(&file.path));
     decisions.map(|file| (file.path.as_str(), title(&file.text))).collect()
 }
 

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::builds::{self, Built, Features};
 use crate::cargo::Executable;
-use crate::house::{self, House};
 use crate::page::{self, Page};
 use crate::progress::{Steps, clock};
+use crate::repository::{self, Repository};
 use crate::suites::{Counts, Outcome, Runner, SkipPolicy};
 use crate::{deb, deb_check, failures, leftovers, release, site, stress, tidy};
 
@@ -119,21 +119,21 @@ const FETCHERS: &[Fetcher] = &[
 ];
 
 pub(crate) fn tidy() -> Result<()> {
-    let house = House::read(&house::root())?;
-    let complaints = tidy::complaints(&house);
+    let repository = Repository::read(&repository::root())?;
+    let complaints = tidy::complaints(&repository);
     for complaint in &complaints {
         eprintln!("{complaint}");
     }
     ensure!(complaints.is_empty(), "tidy found {} complaints", complaints.len());
-    let file_count = house.files.len();
+    let file_count = repository.files.len();
     eprintln!("tidy: {} rules hold in {file_count} files", tidy::rule_count());
     Ok(())
 }
 
 /// Prints the dependency cycles between the modules of the crate at `path`, or of all crates.
 pub(crate) fn print_circles(path: &str) -> Result<()> {
-    let house = House::read(&house::root())?;
-    let circles = tidy::circles(&house);
+    let repository = Repository::read(&repository::root())?;
+    let circles = tidy::circles(&repository);
     let asked: Vec<_> = circles.iter().filter(|it| it.crate_path.ends_with(path)).collect();
     asked.iter().for_each(|circle| eprintln!("{circle}"));
     eprintln!("{} circles", asked.len());
@@ -141,15 +141,15 @@ pub(crate) fn print_circles(path: &str) -> Result<()> {
 }
 
 pub(crate) fn write_unsafe_report() -> Result<()> {
-    let root = house::root();
-    let text = tidy::report(&House::read(&root)?);
+    let root = repository::root();
+    let text = tidy::report(&Repository::read(&root)?);
     fs::write(root.join(tidy::REPORT_PATH), text)
         .with_context(|| format!("cannot write {}", tidy::REPORT_PATH))
 }
 
 /// Builds the page that the console contains. In CI it is an error if that is impossible.
 pub(crate) fn page() -> Result<()> {
-    match page::build(&house::root())? {
+    match page::build(&repository::root())? {
         Page::Built => Ok(()),
         Page::Missing(reason) => {
             ensure!(SkipPolicy::of_environment() == SkipPolicy::Counted, "no page: {reason}");
@@ -162,13 +162,13 @@ pub(crate) fn page() -> Result<()> {
 /// Builds the site. Links are checked by `tidy`, which runs first.
 pub(crate) fn docs() -> Result<()> {
     tidy()?;
-    let page = site::build(&house::root())?;
+    let page = site::build(&repository::root())?;
     eprintln!("docs: open {}", page.display());
     Ok(())
 }
 
 pub(crate) fn check() -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let mut steps = Steps::new(&root, 5);
     steps.step("format", || builds::format(&root))?;
     steps.step("tidy", tidy)?;
@@ -179,7 +179,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 pub(crate) fn test(filter: &str) -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let start = Instant::now();
     let mut outcome = Outcome::default();
     let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
@@ -226,7 +226,7 @@ fn attack_shipped(
 
 /// Runs the suites whose names contain `filter` repeatedly beside busy processes.
 pub(crate) fn stress(filter: &str) -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let mut outcome = Outcome::default();
     let (programs, suites) = build_tests(&root, filter, &mut outcome)?;
     let load = stress::Load::start()?;
@@ -288,7 +288,7 @@ fn build_tests(
 
 /// Performs the long runs, on the release programs.
 pub(crate) fn soak() -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     page()?;
     let programs = builds::shipped(&root, SHIPPED, Features::Default)?;
     let Built { suites, .. } = builds::everything(&root, builds::plain)?;
@@ -322,13 +322,13 @@ pub(crate) fn soak() -> Result<()> {
 
 /// Runs a cluster whose pods use volumes, with the release programs.
 pub(crate) fn kubernetes() -> Result<()> {
-    let programs = builds::shipped(&house::root(), CLUSTER_PACKAGES, Features::Default)?;
+    let programs = builds::shipped(&repository::root(), CLUSTER_PACKAGES, Features::Default)?;
     run_to_end(&mut command_as_root(builds::path_of(&programs, CLUSTER)?))
 }
 
 /// Builds Debian packages of the release programs.
 pub(crate) fn deb() -> Result<()> {
-    deb_of(&packaged(&house::root())?)
+    deb_of(&packaged(&repository::root())?)
 }
 
 /// Builds the contents of packages, and returns the folder of the programs.
@@ -343,20 +343,20 @@ fn packaged(root: &Path) -> Result<PathBuf> {
 
 /// Creates the files of a release, from the commit with the tag of its version.
 pub(crate) fn release() -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     release::check_tag(&root)?;
     release_of(&packaged(&root)?)
 }
 
 /// Same for programs that were built before, from any sources.
 pub(crate) fn release_of(programs: &Path) -> Result<()> {
-    eprintln!("{}", release::make(&house::root(), programs, PACKAGED)?.display());
+    eprintln!("{}", release::make(&repository::root(), programs, PACKAGED)?.display());
     Ok(())
 }
 
 /// Builds Debian packages of programs that were built before.
 pub(crate) fn deb_of(programs: &Path) -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let made = root.join("target/deb");
     for package in deb::make(&root, programs, &made, &deb::version(&root)?)? {
         eprintln!("{}", package.display());
@@ -366,12 +366,12 @@ pub(crate) fn deb_of(programs: &Path) -> Result<()> {
 
 /// Tests packages of programs that were built before.
 pub(crate) fn deb_check(programs: &Path) -> Result<()> {
-    deb_check::check(&house::root(), programs)
+    deb_check::check(&repository::root(), programs)
 }
 
 /// Runs every benchmark suite with the quick profile, and renders the report.
 pub(crate) fn bench() -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let packages = ["daemon", "cli", "preload", "bench"];
     let programs = builds::shipped(&root, &packages, Features::Default)?;
     let program = builds::path_of(&programs, BENCH)?;
@@ -398,7 +398,7 @@ const PERFORMANCE: [&str; 8] = [
 /// Measures the results of the page on performance, and writes that page. Earlier measurements of
 /// the same commit in `target/performance` are not repeated.
 pub(crate) fn performance() -> Result<()> {
-    let root = house::root();
+    let root = repository::root();
     let packages = ["daemon", "cli", "preload", "broker", "bench", "kafka-clients"];
     let programs = builds::shipped(&root, &packages, Features::Default)?;
     let program = builds::path_of(&programs, BENCH)?;
@@ -450,7 +450,7 @@ pub(crate) fn demo_sql() -> Result<()> {
 /// Builds the demonstration program with the programs that it starts. `minutes` is the estimate for
 /// the first build on two cores.
 fn built_demo(packages: &[&str], features: Features, minutes: u64) -> Result<PathBuf> {
-    let root = house::root();
+    let root = repository::root();
     let what = format!("build {}", packages.join(", "));
     let guess = Duration::from_secs(60 * minutes);
     let build = || builds::shipped(&root, packages, features);

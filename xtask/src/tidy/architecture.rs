@@ -1,6 +1,6 @@
 //! Tables that tidy reads from `ARCHITECTURE.md`: the layers, and the crates with unsafe code.
 
-use crate::house::House;
+use crate::repository::Repository;
 
 pub(crate) const PATH: &str = "ARCHITECTURE.md";
 
@@ -13,8 +13,8 @@ pub(crate) struct Layer {
 
 /// Returns the rows of the table with the header `| folder | … | may use |`. Names are in backticks
 /// and end in a slash.
-pub(crate) fn layers(house: &House) -> Vec<Layer> {
-    rows_under(text(house), "| folder |")
+pub(crate) fn layers(repository: &Repository) -> Vec<Layer> {
+    rows_under(text(repository), "| folder |")
         .into_iter()
         .filter_map(|cells| {
             let folder = folders_in(cells.first()?).into_iter().next()?;
@@ -25,8 +25,8 @@ pub(crate) fn layers(house: &House) -> Vec<Layer> {
 
 /// Returns the crates that may contain unsafe code: bullets such as ``- `base/region`: …`` under
 /// the heading `## Unsafe code`.
-pub(crate) fn crates_with_unsafe_code(house: &House) -> Vec<String> {
-    text(house)
+pub(crate) fn crates_with_unsafe_code(repository: &Repository) -> Vec<String> {
+    text(repository)
         .lines()
         .skip_while(|line| *line != "## Unsafe code")
         .skip(1)
@@ -58,14 +58,14 @@ fn folders_in(cell: &str) -> Vec<String> {
         .collect()
 }
 
-fn text(house: &House) -> &str {
-    house.file(PATH).map_or("", |file| &file.text)
+fn text(repository: &Repository) -> &str {
+    repository.file(PATH).map_or("", |file| &file.text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[test]
     fn the_layer_table_is_read_row_by_row() {
@@ -76,7 +76,7 @@ mod tests {
             may_use: may_use.iter().map(|name| (*name).to_owned()).collect(),
         };
         assert_eq!(
-            layers(&house(&[(PATH, text)])),
+            layers(&repository(&[(PATH, text)])),
             [layer("base", &[]), layer("pool", &["pool", "base"])]
         );
     }
@@ -84,6 +84,6 @@ mod tests {
     #[test]
     fn the_list_of_crates_with_unsafe_code_ends_at_the_next_heading() {
         let text = "## Unsafe code\n\nOnly in:\n\n- `base/region`: maps\n\n## More\n- `no/no`\n";
-        assert_eq!(crates_with_unsafe_code(&house(&[(PATH, text)])), ["base/region"]);
+        assert_eq!(crates_with_unsafe_code(&repository(&[(PATH, text)])), ["base/region"]);
     }
 }

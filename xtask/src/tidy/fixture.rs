@@ -1,14 +1,14 @@
 //! Small repositories for the tests of rules.
 
-use crate::house::{Dependency, DependencyUse, House, Package, TextFile};
+use crate::repository::{Dependency, DependencyUse, Package, Repository, TextFile};
 
 /// Creates a repository of files given as path and text, without crates.
-pub(crate) fn house(files: &[(&str, &str)]) -> House {
+pub(crate) fn repository(files: &[(&str, &str)]) -> Repository {
     let file = |(path, text): &(&str, &str)| TextFile {
         path: (*path).to_owned(),
         text: (*text).to_owned(),
     };
-    House { files: files.iter().map(file).collect(), ..House::default() }
+    Repository { files: files.iter().map(file).collect(), ..Repository::default() }
 }
 
 /// Creates a crate at `path` with a library, named like its folder.

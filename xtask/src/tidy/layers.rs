@@ -3,7 +3,7 @@
 //!
 //! Tests may also use `base/` and `proof/`, which contain only tools for them.
 
-use crate::house::{Dependency, DependencyUse, House, Package};
+use crate::repository::{Dependency, DependencyUse, Package, Repository};
 use crate::tidy::Complaint;
 use crate::tidy::architecture::{self, Layer};
 
@@ -16,13 +16,13 @@ const LAYERS_FOR_TESTS: &[&str] = &["base", "proof"];
 /// Feature with which each store to a region can be a crash point.
 const CRASH_POINTS: &str = "crash-points";
 
-pub(crate) fn dependencies_follow_the_table(house: &House) -> Vec<Complaint> {
-    let layers = architecture::layers(house);
-    if layers.is_empty() && !house.packages.is_empty() {
+pub(crate) fn dependencies_follow_the_table(repository: &Repository) -> Vec<Complaint> {
+    let layers = architecture::layers(repository);
+    if layers.is_empty() && !repository.packages.is_empty() {
         return vec![Complaint::new(architecture::PATH, 0, "the layer table is missing")];
     }
     let mut complaints = Vec::new();
-    for package in &house.packages {
+    for package in &repository.packages {
         for dependency in &package.dependencies {
             complaints.extend(refusal(&layers, package, dependency));
         }
@@ -30,10 +30,10 @@ pub(crate) fn dependencies_follow_the_table(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn crates_are_named_as_their_folders(house: &House) -> Vec<Complaint> {
-    let layers = architecture::layers(house);
+pub(crate) fn crates_are_named_as_their_folders(repository: &Repository) -> Vec<Complaint> {
+    let layers = architecture::layers(repository);
     let mut complaints = Vec::new();
-    for package in &house.packages {
+    for package in &repository.packages {
         if CRATES_AT_THE_ROOT.contains(&package.path.as_str()) {
             continue;
         }
@@ -57,8 +57,8 @@ pub(crate) fn crates_are_named_as_their_folders(house: &House) -> Vec<Complaint>
 
 /// Features may forward it, and tests may require it. A build that does not name it is then without
 /// it, whatever else it builds.
-pub(crate) fn no_crate_asks_for_crash_points(house: &House) -> Vec<Complaint> {
-    let manifests = house.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
+pub(crate) fn no_crate_asks_for_crash_points(repository: &Repository) -> Vec<Complaint> {
+    let manifests = repository.files.iter().filter(|file| file.path.ends_with("Cargo.toml"));
     let mut complaints = Vec::new();
     for file in manifests {
         let mut section = "";
@@ -111,9 +111,9 @@ mod tests {
 
     #[track_caller]
     fn check(user: &str, used: &str, dependency_use: DependencyUse, complaint_count: usize) {
-        let mut house = fixture::house(&[(architecture::PATH, TABLE)]);
-        house.packages.push(fixture::package(user, &[(used, dependency_use)]));
-        assert_eq!(dependencies_follow_the_table(&house).len(), complaint_count);
+        let mut repository = fixture::repository(&[(architecture::PATH, TABLE)]);
+        repository.packages.push(fixture::package(user, &[(used, dependency_use)]));
+        assert_eq!(dependencies_follow_the_table(&repository).len(), complaint_count);
     }
 
     #[test]
@@ -135,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_house_without_a_layer_table_is_refused() {
-        let mut house = fixture::house(&[]);
-        house.packages.push(fixture::package("base/sync", &[]));
-        assert_eq!(dependencies_follow_the_table(&house).len(), 1);
+    fn a_repository_without_a_layer_table_is_refused() {
+        let mut repository = fixture::repository(&[]);
+        repository.packages.push(fixture::package("base/sync", &[]));
+        assert_eq!(dependencies_follow_the_table(&repository).len(), 1);
     }
 
     #[track_caller]
     fn check_manifest(text: &str, complaint_count: usize) {
-        let house = fixture::house(&[("engine/volumes/Cargo.toml", text)]);
-        assert_eq!(no_crate_asks_for_crash_points(&house).len(), complaint_count);
+        let repository = fixture::repository(&[("engine/volumes/Cargo.toml", text)]);
+        assert_eq!(no_crate_asks_for_crash_points(&repository).len(), complaint_count);
     }
 
     #[test]
@@ -159,10 +159,10 @@ mod tests {
 
     #[track_caller]
     fn check_place(path: &str, name: &str, complaint_count: usize) {
-        let mut house = fixture::house(&[(architecture::PATH, TABLE)]);
+        let mut repository = fixture::repository(&[(architecture::PATH, TABLE)]);
         let package = Package { name: name.to_owned(), ..fixture::package(path, &[]) };
-        house.packages.push(package);
-        assert_eq!(crates_are_named_as_their_folders(&house).len(), complaint_count);
+        repository.packages.push(package);
+        assert_eq!(crates_are_named_as_their_folders(&repository).len(), complaint_count);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::house::{House, TextFile};
+use crate::repository::{Repository, TextFile};
 use crate::tidy::Complaint;
 
 /// The table of contents of the site.
@@ -17,15 +17,15 @@ pub(crate) const DECISIONS: &str = "docs/decisions/";
 /// Templates, which the site does not contain.
 const TEMPLATES: &str = ".github/";
 
-pub(crate) fn links_lead_somewhere(house: &House) -> Vec<Complaint> {
+pub(crate) fn links_lead_somewhere(repository: &Repository) -> Vec<Complaint> {
     let documents: HashMap<&str, Vec<String>> =
-        documents(house).map(|file| (file.path.as_str(), headings(&file.text))).collect();
+        documents(repository).map(|file| (file.path.as_str(), headings(&file.text))).collect();
     let mut complaints = Vec::new();
-    for file in documents_of_others(house) {
+    for file in documents_of_others(repository) {
         for (line, target) in links(&file.text) {
             let (path, heading) = target.split_once('#').unwrap_or((target, ""));
             let path = resolved(&file.path, path);
-            let is_there = house.files.iter().any(|it| it.path == path || is_below(it, &path));
+            let is_there = repository.files.iter().any(|it| it.path == path || is_below(it, &path));
             let has_heading = || match documents.get(&*path) {
                 Some(headings) => headings.iter().any(|it| it == heading),
                 None => false,
@@ -41,12 +41,12 @@ pub(crate) fn links_lead_somewhere(house: &House) -> Vec<Complaint> {
 }
 
 /// Checks that the table of contents lists every page, because the site shows no other.
-pub(crate) fn the_site_has_every_page(house: &House) -> Vec<Complaint> {
-    let Some(summary) = house.file(SUMMARY) else { return Vec::new() };
+pub(crate) fn the_site_has_every_page(repository: &Repository) -> Vec<Complaint> {
+    let Some(summary) = repository.file(SUMMARY) else { return Vec::new() };
     let listed: Vec<_> =
         links(&summary.text).iter().map(|(_, target)| resolved(SUMMARY, target)).collect();
     let is_listed = |path: &str| path == SUMMARY || listed.iter().any(|it| it == path);
-    documents(house)
+    documents(repository)
         .filter(|file| !is_listed(&file.path))
         .filter(|file| !file.path.starts_with(DECISIONS) && !file.path.starts_with(TEMPLATES))
         .map(|file| Complaint::new(&file.path, 0, format!("{SUMMARY} does not list this page")))
@@ -70,13 +70,13 @@ pub(crate) fn resolved(from: &str, target: &str) -> String {
     parts.join("/")
 }
 
-fn documents(house: &House) -> impl Iterator<Item = &TextFile> {
-    house.files.iter().filter(|file| file.path.ends_with(".md"))
+fn documents(repository: &Repository) -> impl Iterator<Item = &TextFile> {
+    repository.files.iter().filter(|file| file.path.ends_with(".md"))
 }
 
 /// Returns all documents but the template of decisions, whose links are examples.
-fn documents_of_others(house: &House) -> impl Iterator<Item = &TextFile> {
-    documents(house).filter(|file| !file.path.ends_with("-template.md"))
+fn documents_of_others(repository: &Repository) -> impl Iterator<Item = &TextFile> {
+    documents(repository).filter(|file| !file.path.ends_with("-template.md"))
 }
 
 fn is_below(file: &TextFile, folder: &str) -> bool {
@@ -141,7 +141,7 @@ pub(crate) fn name_of_heading(words: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(guide: &str, expected: &[&str]) {
@@ -152,7 +152,7 @@ mod tests {
             ("docs/pictures/a.png", ""),
             ("README.md", "# Read"),
         ];
-        let complaints = links_lead_somewhere(&house(&files));
+        let complaints = links_lead_somewhere(&repository(&files));
         let texts: Vec<_> = complaints.iter().map(|it| it.text.as_str()).collect();
         assert_eq!(texts, expected);
     }
@@ -198,7 +198,7 @@ mod tests {
             ("docs/guides/two.md", ""),
             ("docs/decisions/0001-one.md", ""),
         ];
-        let complaints = the_site_has_every_page(&house(&files));
+        let complaints = the_site_has_every_page(&repository(&files));
         let paths: Vec<_> = complaints.iter().map(|it| it.path.as_str()).collect();
         assert_eq!(paths, ["docs/guides/two.md"]);
     }

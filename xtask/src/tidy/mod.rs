@@ -20,7 +20,7 @@ mod fixture;
 
 use std::fmt;
 
-use crate::house::House;
+use crate::repository::Repository;
 
 pub(crate) use circles::circles;
 pub(crate) use links::{DECISIONS, SUMMARY, name_of_heading, resolved};
@@ -50,7 +50,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-type Rule = fn(&House) -> Vec<Complaint>;
+type Rule = fn(&Repository) -> Vec<Complaint>;
 
 const RULES: &[Rule] = &[
     layers::dependencies_follow_the_table,
@@ -83,8 +83,8 @@ const RULES: &[Rule] = &[
 ];
 
 /// Returns the complaints of all rules, by place.
-pub(crate) fn complaints(house: &House) -> Vec<Complaint> {
-    let mut complaints: Vec<_> = RULES.iter().flat_map(|rule| rule(house)).collect();
+pub(crate) fn complaints(repository: &Repository) -> Vec<Complaint> {
+    let mut complaints: Vec<_> = RULES.iter().flat_map(|rule| rule(repository)).collect();
     complaints.sort();
     complaints
 }

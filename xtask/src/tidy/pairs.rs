@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::Complaint;
 
 const MARK: &str = "PAIRS-WITH:";
 
 /// Checks that each mark of a pair has a partner with the same quoted text, the pair's name.
-pub(crate) fn orderings_name_their_partners(house: &House) -> Vec<Complaint> {
+pub(crate) fn orderings_name_their_partners(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut places: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         for (line, name) in pairs(&file.text) {
             match name {
                 Some(name) => places.entry(name).or_default().push((file.path.clone(), line)),
@@ -58,12 +58,12 @@ fn quoted(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(texts: [&str; 2], complaint_count: usize) {
-        let house = house(&[("a.rs", texts[0]), ("b.rs", texts[1])]);
-        assert_eq!(orderings_name_their_partners(&house).len(), complaint_count);
+        let repository = repository(&[("a.rs", texts[0]), ("b.rs", texts[1])]);
+        assert_eq!(orderings_name_their_partners(&repository).len(), complaint_count);
     }
 
     #[test]

@@ -6,17 +6,18 @@
 
 use std::collections::HashSet;
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::Complaint;
 use crate::tidy::architecture::in_backticks;
 
 const DECISIONS: &str = "docs/decisions/";
 
-pub(crate) fn documents_name_what_is_there(house: &House) -> Vec<Complaint> {
-    let places: HashSet<&str> = house.files.iter().flat_map(|file| prefixes(&file.path)).collect();
-    let short: Vec<String> = house.rust_files().map(|file| without_src(&file.path)).collect();
+pub(crate) fn documents_name_what_is_there(repository: &Repository) -> Vec<Complaint> {
+    let places: HashSet<&str> =
+        repository.files.iter().flat_map(|file| prefixes(&file.path)).collect();
+    let short: Vec<String> = repository.rust_files().map(|file| without_src(&file.path)).collect();
     let short: HashSet<&str> = short.iter().flat_map(|path| suffixes(path)).collect();
-    let documents = house.files.iter().filter(|file| file.path.ends_with(".md"));
+    let documents = repository.files.iter().filter(|file| file.path.ends_with(".md"));
     let mut complaints = Vec::new();
     for file in documents.filter(|file| !file.path.starts_with(DECISIONS)) {
         for (number, line) in (1..).zip(file.text.lines()) {
@@ -61,12 +62,12 @@ fn suffixes(path: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(document: &str, complaint_count: usize) {
         let files = [("ARCHITECTURE.md", document), ("exports/nbd/src/wire.rs", "")];
-        let complaints = documents_name_what_is_there(&house(&files));
+        let complaints = documents_name_what_is_there(&repository(&files));
         assert_eq!(complaints.len(), complaint_count, "{complaints:?}");
     }
 
@@ -92,6 +93,6 @@ mod tests {
     fn decisions_tell_of_their_time() {
         let file = ("docs/decisions/0001-one.md", "`exports/gone.rs`");
         let files = [file, ("exports/nbd/src/wire.rs", "")];
-        assert!(documents_name_what_is_there(&house(&files)).is_empty());
+        assert!(documents_name_what_is_there(&repository(&files)).is_empty());
     }
 }

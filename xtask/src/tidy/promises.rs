@@ -1,6 +1,6 @@
 //! Each promise of `PROMISES.md` names the test that verifies it, or says "pending".
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::Complaint;
 use crate::tidy::architecture::in_backticks;
 
@@ -8,8 +8,8 @@ const PATH: &str = "PROMISES.md";
 const PENDING: &str = "pending";
 
 /// Checks the last cell of each row: `path` or `path::test` in backticks, or "pending".
-pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
-    let Some(promises) = house.file(PATH) else {
+pub(crate) fn promises_have_their_tests(repository: &Repository) -> Vec<Complaint> {
+    let Some(promises) = repository.file(PATH) else {
         return vec![Complaint::new(PATH, 0, "is missing")];
     };
     let mut complaints = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
         if tests.is_empty() && kept_by != PENDING {
             complaints.push(Complaint::new(PATH, index + 1, "names no test and is not pending"));
         }
-        for test in tests.iter().filter(|test| !exists(house, test)) {
+        for test in tests.iter().filter(|test| !exists(repository, test)) {
             let text = format!("there is no test `{test}`");
             complaints.push(Complaint::new(PATH, index + 1, text));
         }
@@ -34,13 +34,13 @@ pub(crate) fn promises_have_their_tests(house: &House) -> Vec<Complaint> {
 
 /// Returns whether there is a test of this path and name, or a file with tests at or below the
 /// path.
-fn exists(house: &House, test: &str) -> bool {
+fn exists(repository: &Repository, test: &str) -> bool {
     let Some((path, name)) = test.split_once("::") else {
         let folder = test.strip_suffix("main.rs").unwrap_or(test);
-        let mut files = house.files.iter().filter(|file| file.path.starts_with(folder));
+        let mut files = repository.files.iter().filter(|file| file.path.starts_with(folder));
         return files.any(|file| file.text.lines().any(makes_a_test));
     };
-    house.file(path).is_some_and(|file| is_test(&file.text, name))
+    repository.file(path).is_some_and(|file| is_test(&file.text, name))
 }
 
 /// Returns whether the function of this name has an attribute above it that makes it a test.
@@ -67,13 +67,14 @@ fn makes_a_test(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(kept_by: &str, complaint_count: usize) {
         let text = format!("| promise | kept by |\n|---|---|\n| It lives. | {kept_by} |\n");
-        let house = house(&[(PATH, &text), ("proof/a.rs", TESTS), ("proof/b/main.rs", "mod c;")]);
-        assert_eq!(promises_have_their_tests(&house).len(), complaint_count);
+        let repository =
+            repository(&[(PATH, &text), ("proof/a.rs", TESTS), ("proof/b/main.rs", "mod c;")]);
+        assert_eq!(promises_have_their_tests(&repository).len(), complaint_count);
     }
 
     const TESTS: &str = "#[test]\n// Of a kind.\nfn it_lives() {}\n\nfn it_helps() {}\n";
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_house_without_promises_is_refused() {
-        assert_eq!(promises_have_their_tests(&house(&[])).len(), 1);
+    fn a_repository_without_promises_is_refused() {
+        assert_eq!(promises_have_their_tests(&repository(&[])).len(), 1);
     }
 }

@@ -4,7 +4,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::house::{House, TextFile};
+use crate::repository::{Repository, TextFile};
 use crate::tidy::Complaint;
 
 const FILE_LINES_MAX: usize = 600;
@@ -13,9 +13,9 @@ const LINE_COLUMNS_MAX: usize = 100;
 const SHELL_LINES_MAX: usize = 20;
 
 /// Counts the lines before the first `#[cfg(test)]`, outside of folders of tests.
-pub(crate) fn files_are_short(house: &House) -> Vec<Complaint> {
+pub(crate) fn files_are_short(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files().filter(|file| !is_in_tests_folder(file)) {
+    for file in repository.rust_files().filter(|file| !is_in_tests_folder(file)) {
         let line_count = file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
         if line_count > FILE_LINES_MAX {
             let text = format!("{line_count} lines without tests; at most {FILE_LINES_MAX}");
@@ -25,9 +25,9 @@ pub(crate) fn files_are_short(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn functions_are_short(house: &House) -> Vec<Complaint> {
+pub(crate) fn functions_are_short(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         match syn::parse_file(&file.text) {
             Ok(syntax) => {
                 let mut finder = LongFunctions { path: &file.path, complaints: &mut complaints };
@@ -42,9 +42,9 @@ pub(crate) fn functions_are_short(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn lines_are_short(house: &House) -> Vec<Complaint> {
+pub(crate) fn lines_are_short(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         for (index, line) in file.text.lines().enumerate() {
             let column_count = line.chars().count();
             if column_count > LINE_COLUMNS_MAX {
@@ -56,13 +56,13 @@ pub(crate) fn lines_are_short(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn shell_scripts_are_short(house: &House) -> Vec<Complaint> {
+pub(crate) fn shell_scripts_are_short(repository: &Repository) -> Vec<Complaint> {
     let is_shell = |file: &&TextFile| {
         let first_line = file.text.lines().next().unwrap_or("");
         file.path.ends_with(".sh") || (first_line.starts_with("#!") && first_line.ends_with("sh"))
     };
     let mut complaints = Vec::new();
-    for file in house.files.iter().filter(is_shell) {
+    for file in repository.files.iter().filter(is_shell) {
         let line_count = file.text.lines().count();
         if line_count > SHELL_LINES_MAX {
             let text = format!("{line_count} lines of shell; at most {SHELL_LINES_MAX}, use xtask");
@@ -72,8 +72,8 @@ pub(crate) fn shell_scripts_are_short(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn modules_open_with_their_purpose(house: &House) -> Vec<Complaint> {
-    house
+pub(crate) fn modules_open_with_their_purpose(repository: &Repository) -> Vec<Complaint> {
+    repository
         .rust_files()
         .filter(|file| !file.text.starts_with("//! "))
         .map(|file| Complaint::new(&file.path, 1, "opens without `//!` and its purpose"))
@@ -124,11 +124,11 @@ impl<'ast> Visit<'ast> for LongFunctions<'_> {
 mod tests {
     use super::*;
     use crate::tidy::Rule;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(rule: Rule, path: &str, text: &str, complaint_count: usize) {
-        assert_eq!(rule(&house(&[(path, text)])).len(), complaint_count);
+        assert_eq!(rule(&repository(&[(path, text)])).len(), complaint_count);
     }
 
     #[test]

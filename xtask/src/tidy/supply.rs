@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::house::{House, TextFile};
+use crate::repository::{Repository, TextFile};
 use crate::tidy::Complaint;
 
 const LOCK: &str = "Cargo.lock";
@@ -61,10 +61,10 @@ const NEEDED_TWICE: &[&str] = &[
     "windows-sys",
 ];
 
-pub(crate) fn packages_come_from_the_registry(house: &House) -> Vec<Complaint> {
+pub(crate) fn packages_come_from_the_registry(repository: &Repository) -> Vec<Complaint> {
     let is_lock = |file: &&TextFile| file.path.rsplit('/').next() == Some(LOCK);
     let mut complaints = Vec::new();
-    for file in house.files.iter().filter(is_lock) {
+    for file in repository.files.iter().filter(is_lock) {
         for (number, line) in (1..).zip(file.text.lines()) {
             if let Some(source) = value_of(line, "source")
                 && source != REGISTRY
@@ -77,8 +77,8 @@ pub(crate) fn packages_come_from_the_registry(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn no_package_is_there_twice(house: &House) -> Vec<Complaint> {
-    let Some(lock) = house.file(LOCK) else { return Vec::new() };
+pub(crate) fn no_package_is_there_twice(repository: &Repository) -> Vec<Complaint> {
+    let Some(lock) = repository.file(LOCK) else { return Vec::new() };
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (number, line) in (1..).zip(lock.text.lines()) {
         if let Some(name) = value_of(line, "name") {
@@ -96,8 +96,8 @@ pub(crate) fn no_package_is_there_twice(house: &House) -> Vec<Complaint> {
         .collect()
 }
 
-pub(crate) fn licences_are_known(house: &House) -> Vec<Complaint> {
-    let refused = house.licences.iter().filter(|(_, licence)| !is_allowed(licence));
+pub(crate) fn licences_are_known(repository: &Repository) -> Vec<Complaint> {
+    let refused = repository.licences.iter().filter(|(_, licence)| !is_allowed(licence));
     refused
         .map(|(package, licence)| {
             let text = format!("{package:?} has the licence {licence:?}, which is not allowed");
@@ -154,12 +154,13 @@ fn one(words: &mut Words<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check_lock(lock: &str, complaints: [usize; 2]) {
-        let house = house(&[(LOCK, lock)]);
-        let found = [packages_come_from_the_registry(&house), no_package_is_there_twice(&house)];
+        let repository = repository(&[(LOCK, lock)]);
+        let found =
+            [packages_come_from_the_registry(&repository), no_package_is_there_twice(&repository)];
         assert_eq!(found.map(|it| it.len()), complaints);
     }
 
@@ -194,9 +195,10 @@ mod tests {
 
     #[test]
     fn a_package_without_an_allowed_licence_is_named() {
-        let mut house = house(&[]);
-        house.licences = vec![("a".to_owned(), "MIT".to_owned()), ("b".to_owned(), String::new())];
-        let complaints = licences_are_known(&house);
+        let mut repository = repository(&[]);
+        repository.licences =
+            vec![("a".to_owned(), "MIT".to_owned()), ("b".to_owned(), String::new())];
+        let complaints = licences_are_known(&repository);
         assert_eq!(complaints.len(), 1);
         assert!(complaints[0].text.contains("\"b\""), "{complaints:?}");
     }

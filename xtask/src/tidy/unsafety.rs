@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::Complaint;
 use crate::tidy::architecture;
 
@@ -20,12 +20,12 @@ const EXPLORING_TESTS: &str = "/tests/loom.rs";
 /// Words in a SAFETY comment that claim instead of naming an obligation and its keeper.
 const EMPTY_CLAIMS: &[&str] = &["safe because", "caller ensures", "as above"];
 
-pub(crate) fn crates_forbid_unsafe_code(house: &House) -> Vec<Complaint> {
-    let listed = architecture::crates_with_unsafe_code(house);
+pub(crate) fn crates_forbid_unsafe_code(repository: &Repository) -> Vec<Complaint> {
+    let listed = architecture::crates_with_unsafe_code(repository);
     let mut complaints = Vec::new();
-    for package in house.packages.iter().filter(|package| !listed.contains(&package.path)) {
+    for package in repository.packages.iter().filter(|package| !listed.contains(&package.path)) {
         for root in &package.roots {
-            let text = house.file(root).map_or("", |file| &file.text);
+            let text = repository.file(root).map_or("", |file| &file.text);
             if !text.lines().any(|line| line == "#![forbid(unsafe_code)]") {
                 complaints.push(Complaint::new(root, 1, "lacks `#![forbid(unsafe_code)]`"));
             }
@@ -34,10 +34,10 @@ pub(crate) fn crates_forbid_unsafe_code(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn unsafe_code_is_in_listed_crates(house: &House) -> Vec<Complaint> {
-    let listed = architecture::crates_with_unsafe_code(house);
+pub(crate) fn unsafe_code_is_in_listed_crates(repository: &Repository) -> Vec<Complaint> {
+    let listed = architecture::crates_with_unsafe_code(repository);
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         let crate_path = file.crate_path().unwrap_or("the root").to_owned();
         if listed.contains(&crate_path) || file.path.ends_with(EXPLORING_TESTS) {
             continue;
@@ -50,17 +50,17 @@ pub(crate) fn unsafe_code_is_in_listed_crates(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn the_report_is_fresh(house: &House) -> Vec<Complaint> {
-    let written = house.file(REPORT_PATH).map_or("", |file| &file.text);
-    if written == report(house) {
+pub(crate) fn the_report_is_fresh(repository: &Repository) -> Vec<Complaint> {
+    let written = repository.file(REPORT_PATH).map_or("", |file| &file.text);
+    if written == report(repository) {
         return Vec::new();
     }
     vec![Complaint::new(REPORT_PATH, 0, "stale; run `cargo xtask unsafe-report`")]
 }
 
-pub(crate) fn safety_comments_name_obligations(house: &House) -> Vec<Complaint> {
+pub(crate) fn safety_comments_name_obligations(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         let mut is_in_comment = false;
         for (index, line) in file.text.lines().enumerate() {
             let line = line.trim_start();
@@ -78,12 +78,12 @@ pub(crate) fn safety_comments_name_obligations(house: &House) -> Vec<Complaint> 
 }
 
 /// The text of the table: sites per crate, by kind.
-pub(crate) fn report(house: &House) -> String {
+pub(crate) fn report(repository: &Repository) -> String {
     let mut rows: BTreeMap<String, BTreeMap<SiteKind, usize>> = BTreeMap::new();
-    for name in architecture::crates_with_unsafe_code(house) {
+    for name in architecture::crates_with_unsafe_code(repository) {
         rows.entry(name).or_default();
     }
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         for site in sites(&file.text) {
             let crate_path = file.crate_path().unwrap_or("the root").to_owned();
             *rows.entry(crate_path).or_default().entry(site.kind).or_default() += 1;
@@ -164,7 +164,7 @@ fn kind_before(token: &TokenTree) -> Option<SiteKind> {
 mod tests {
     use super::*;
     use crate::tidy::fixture;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     const LIST: &str = "## Unsafe code\n- `base/region`: maps\n";
     const SITES: &str = "unsafe impl Send for A {}\nmacro_rules! a { () => { unsafe { b() } } }\n\
@@ -173,28 +173,28 @@ mod tests {
 
     #[test]
     fn a_crate_that_is_not_listed_forbids_unsafe_code() {
-        let mut house = house(&[
+        let mut repository = repository(&[
             (architecture::PATH, LIST),
             ("pool/codec/src/lib.rs", "//! A.\n"),
             ("pool/other/src/lib.rs", "//! A.\n#![forbid(unsafe_code)]\n"),
         ]);
-        house.packages.push(fixture::package("base/region", &[]));
-        house.packages.push(fixture::package("pool/codec", &[]));
-        house.packages.push(fixture::package("pool/other", &[]));
-        let complaints = crates_forbid_unsafe_code(&house);
+        repository.packages.push(fixture::package("base/region", &[]));
+        repository.packages.push(fixture::package("pool/codec", &[]));
+        repository.packages.push(fixture::package("pool/other", &[]));
+        let complaints = crates_forbid_unsafe_code(&repository);
         assert_eq!(complaints.len(), 1);
         assert_eq!(complaints[0].path, "pool/codec/src/lib.rs");
     }
 
     #[test]
     fn every_site_outside_the_listed_crates_is_named() {
-        let house = house(&[
+        let repository = repository(&[
             (architecture::PATH, LIST),
             ("base/region/src/a.rs", SITES),
             ("pool/codec/tests/a.rs", SITES),
             ("base/sync/tests/loom.rs", SITES),
         ]);
-        let lines: Vec<_> = unsafe_code_is_in_listed_crates(&house)
+        let lines: Vec<_> = unsafe_code_is_in_listed_crates(&repository)
             .into_iter()
             .map(|complaint| (complaint.path, complaint.line))
             .collect();
@@ -204,18 +204,18 @@ mod tests {
     #[test]
     fn a_stale_report_is_refused_and_a_fresh_one_taken() {
         let sources = [(architecture::PATH, LIST), ("base/region/src/a.rs", SITES)];
-        let report = report(&house(&sources));
+        let report = report(&repository(&sources));
         assert!(report.contains("| `base/region` | 1 | 1 | 1 | 1 |"));
         let [list, source] = sources;
-        assert_eq!(the_report_is_fresh(&house(&[list, source])).len(), 1);
-        assert_eq!(the_report_is_fresh(&house(&[list, source, (REPORT_PATH, &report)])), []);
+        assert_eq!(the_report_is_fresh(&repository(&[list, source])).len(), 1);
+        assert_eq!(the_report_is_fresh(&repository(&[list, source, (REPORT_PATH, &report)])), []);
     }
 
     #[test]
     fn a_safety_comment_that_only_claims_is_refused() {
         let claim = format!("// SAFETY:\n// - This is {}.\na();\n", EMPTY_CLAIMS[2]);
-        assert_eq!(safety_comments_name_obligations(&house(&[("a.rs", &claim)])).len(), 1);
+        assert_eq!(safety_comments_name_obligations(&repository(&[("a.rs", &claim)])).len(), 1);
         let elsewhere = format!("// The same {}.\n", EMPTY_CLAIMS[2]);
-        assert_eq!(safety_comments_name_obligations(&house(&[("a.rs", &elsewhere)])), []);
+        assert_eq!(safety_comments_name_obligations(&repository(&[("a.rs", &elsewhere)])), []);
     }
 }

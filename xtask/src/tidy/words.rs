@@ -4,7 +4,7 @@
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::house::House;
+use crate::repository::Repository;
 use crate::tidy::Complaint;
 
 /// Names without meaning. Joined at compile time so that this file passes its own rule.
@@ -34,9 +34,9 @@ const LAYERS_ON_THE_FACADE: &[&str] = &["base/", "pool/", "engine/"];
 const FACADE: &str = "base/sync";
 
 /// Checks that no file, folder, module or type has an empty word as its name, or as its last part.
-pub(crate) fn names_say_something(house: &House) -> Vec<Complaint> {
+pub(crate) fn names_say_something(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in &house.files {
+    for file in &repository.files {
         for part in file.path.split('/') {
             let stem = part.split('.').next().unwrap_or(part);
             if is_empty_name(stem) {
@@ -45,7 +45,7 @@ pub(crate) fn names_say_something(house: &House) -> Vec<Complaint> {
             }
         }
     }
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         let Ok(syntax) = syn::parse_file(&file.text) else { continue };
         let mut finder = EmptyNames { path: &file.path, complaints: &mut complaints };
         finder.visit_file(&syntax);
@@ -53,30 +53,30 @@ pub(crate) fn names_say_something(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn nothing_is_left_to_do(house: &House) -> Vec<Complaint> {
-    lines_with(house, |line| {
+pub(crate) fn nothing_is_left_to_do(repository: &Repository) -> Vec<Complaint> {
+    lines_with(repository, |line| {
         let reminder = REMINDERS.iter().find(|word| line.contains(**word))?;
         Some(format!("{reminder} is left; finish it or open an issue"))
     })
 }
 
-pub(crate) fn no_path_of_one_machine(house: &House) -> Vec<Complaint> {
-    lines_with(house, |line| {
+pub(crate) fn no_path_of_one_machine(repository: &Repository) -> Vec<Complaint> {
+    lines_with(repository, |line| {
         let folder = MACHINE_FOLDERS.iter().find(|folder| names_folder(line, folder))?;
         Some(format!("{folder} is a folder of one machine"))
     })
 }
 
-pub(crate) fn flags_are_what_they_are_called(house: &House) -> Vec<Complaint> {
-    lines_with(house, |line| {
+pub(crate) fn flags_are_what_they_are_called(repository: &Repository) -> Vec<Complaint> {
+    lines_with(repository, |line| {
         let flag = FALSE_FLAGS.iter().find(|flag| line.contains(**flag))?;
         Some(format!("{flag} is all of O_SYNC; take the number of the kernel's headers"))
     })
 }
 
-pub(crate) fn atomics_come_from_the_facade(house: &House) -> Vec<Complaint> {
+pub(crate) fn atomics_come_from_the_facade(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         let is_on_the_facade = LAYERS_ON_THE_FACADE.iter().any(|it| file.path.starts_with(it));
         let is_test_from_outside = file.path.split('/').nth(2) == Some("tests");
         if !is_on_the_facade || is_test_from_outside || file.crate_path() == Some(FACADE) {
@@ -89,9 +89,9 @@ pub(crate) fn atomics_come_from_the_facade(house: &House) -> Vec<Complaint> {
     complaints
 }
 
-pub(crate) fn documentation_begins_with_its_subject(house: &House) -> Vec<Complaint> {
+pub(crate) fn documentation_begins_with_its_subject(repository: &Repository) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in house.rust_files() {
+    for file in repository.rust_files() {
         let Ok(syntax) = syn::parse_file(&file.text) else { continue };
         let mut finder = Openings { path: &file.path, complaints: &mut complaints };
         finder.check(&syn::Visibility::Public(Default::default()), &syntax.attrs);
@@ -100,9 +100,12 @@ pub(crate) fn documentation_begins_with_its_subject(house: &House) -> Vec<Compla
     complaints
 }
 
-fn lines_with(house: &House, complaint_of: impl Fn(&str) -> Option<String>) -> Vec<Complaint> {
+fn lines_with(
+    repository: &Repository,
+    complaint_of: impl Fn(&str) -> Option<String>,
+) -> Vec<Complaint> {
     let mut complaints = Vec::new();
-    for file in &house.files {
+    for file in &repository.files {
         for (index, line) in file.text.lines().enumerate() {
             if let Some(text) = complaint_of(line) {
                 complaints.push(Complaint::new(&file.path, index + 1, text));
@@ -297,11 +300,11 @@ fn is_standard_atomic(names: &[String]) -> bool {
 mod tests {
     use super::*;
     use crate::tidy::Rule;
-    use crate::tidy::fixture::house;
+    use crate::tidy::fixture::repository;
 
     #[track_caller]
     fn check(rule: Rule, path: &str, text: &str, complaint_count: usize) {
-        assert_eq!(rule(&house(&[(path, text)])).len(), complaint_count, "{path}: {text}");
+        assert_eq!(rule(&repository(&[(path, text)])).len(), complaint_count, "{path}: {text}");
     }
 
     #[test]

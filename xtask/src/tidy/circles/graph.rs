@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::house::{House, Package};
+use crate::repository::{Package, Repository};
 use crate::tidy::Complaint;
 use crate::tidy::circles::tree::{ModuleId, Tree};
 use crate::tidy::circles::types::{Types, offered_names};
@@ -37,27 +37,27 @@ impl fmt::Display for Circle {
     }
 }
 
-pub(crate) fn modules_form_no_circle(house: &House) -> Vec<Complaint> {
+pub(crate) fn modules_form_no_circle(repository: &Repository) -> Vec<Complaint> {
     let complaint = |circle: Circle| {
         let modules = circle.modules.join(", ");
         let text = format!("its modules form a circle: {modules}; see `cargo xtask circles`");
         Complaint::new(&circle.crate_path, 0, text)
     };
-    circles(house).into_iter().map(complaint).collect()
+    circles(repository).into_iter().map(complaint).collect()
 }
 
 /// Finds the cycles of all libraries and programs.
-pub(crate) fn circles(house: &House) -> Vec<Circle> {
-    let trees: Vec<Vec<Tree>> = house
+pub(crate) fn circles(repository: &Repository) -> Vec<Circle> {
+    let trees: Vec<Vec<Tree>> = repository
         .packages
         .iter()
-        .map(|package| package.roots.iter().map(|root| Tree::read(house, root)).collect())
+        .map(|package| package.roots.iter().map(|root| Tree::read(repository, root)).collect())
         .collect();
     let offered: Vec<_> =
         trees.iter().map(|trees| trees.iter().flat_map(offered_names).collect()).collect();
     let mut circles = Vec::new();
-    for (package, trees) in house.packages.iter().zip(&trees) {
-        let names = names_below(house, package, &offered);
+    for (package, trees) in repository.packages.iter().zip(&trees) {
+        let names = names_below(repository, package, &offered);
         for tree in trees {
             circles.extend(circles_in(&package.path, tree, &names));
         }
@@ -67,16 +67,20 @@ pub(crate) fn circles(house: &House) -> Vec<Circle> {
 
 /// Returns the method names offered by the crates below `package`; `offered` has those of each
 /// package.
-fn names_below(house: &House, package: &Package, offered: &[BTreeSet<String>]) -> BTreeSet<String> {
+fn names_below(
+    repository: &Repository,
+    package: &Package,
+    offered: &[BTreeSet<String>],
+) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut waiting = vec![package];
     while let Some(package) = waiting.pop() {
         for dependency in &package.dependencies {
-            let below = house.packages.iter().position(|it| it.path == dependency.crate_path);
+            let below = repository.packages.iter().position(|it| it.path == dependency.crate_path);
             if let Some(below) = below.filter(|below| seen.insert(*below)) {
                 names.extend(offered[below].iter().cloned());
-                waiting.push(&house.packages[below]);
+                waiting.push(&repository.packages[below]);
             }
         }
     }
@@ -150,9 +154,9 @@ mod tests {
         let files: Vec<_> =
             files.iter().map(|(name, text)| (format!("pool/a/src/{name}"), *text)).collect();
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        let mut house = fixture::house(&files);
-        house.packages.push(fixture::package("pool/a", &[]));
-        let circles = circles(&house);
+        let mut repository = fixture::repository(&files);
+        repository.packages.push(fixture::package("pool/a", &[]));
+        let circles = circles(&repository);
         let found: Vec<_> = circles.iter().map(|circle| circle.modules.join(" ")).collect();
         assert_eq!(found, expected);
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
 
-use crate::house::House;
+use crate::repository::Repository;
 
 /// Maximum number of imports and re-exports through which a name is followed.
 const STEPS_MAX: usize = 16;
@@ -59,11 +59,11 @@ struct Place<'a> {
 
 impl Tree {
     /// Reads the modules below the root file of a library or program.
-    pub(super) fn read(house: &House, root: &str) -> Self {
+    pub(super) fn read(repository: &Repository, root: &str) -> Self {
         let (folder, file) = root.rsplit_once('/').unwrap_or(("", root));
         let name = file.strip_suffix(".rs").unwrap_or(file);
         let mut tree = Self { modules: Vec::new() };
-        tree.add_file(house, &Place { name, path: root, folder, parent: None });
+        tree.add_file(repository, &Place { name, path: root, folder, parent: None });
         tree
     }
 
@@ -117,15 +117,15 @@ impl Tree {
         })
     }
 
-    fn add_file(&mut self, house: &House, place: &Place<'_>) -> Option<ModuleId> {
-        let syntax = syn::parse_file(&house.file(place.path)?.text).ok()?;
+    fn add_file(&mut self, repository: &Repository, place: &Place<'_>) -> Option<ModuleId> {
+        let syntax = syn::parse_file(&repository.file(place.path)?.text).ok()?;
         let id = self.modules.len();
-        Some(self.add(house, place, id, syntax.items))
+        Some(self.add(repository, place, id, syntax.items))
     }
 
     fn add(
         &mut self,
-        house: &House,
+        repository: &Repository,
         place: &Place<'_>,
         file: ModuleId,
         mut items: Vec<syn::Item>,
@@ -148,7 +148,7 @@ impl Tree {
         for item in &mut items {
             if let syn::Item::Mod(block) = item {
                 let name = block.ident.to_string();
-                if let Some(child) = self.add_child(house, place, id, block) {
+                if let Some(child) = self.add_child(repository, place, id, block) {
                     self.modules[id].children.insert(name, child);
                 }
             }
@@ -160,7 +160,7 @@ impl Tree {
     /// Reads the module that `declaration` in the module `parent` declares or contains.
     fn add_child(
         &mut self,
-        house: &House,
+        repository: &Repository,
         place: &Place<'_>,
         parent: ModuleId,
         declaration: &mut syn::ItemMod,
@@ -174,11 +174,11 @@ impl Tree {
         let (name, folder, parent_id) = (name.as_str(), folder.as_str(), Some(parent));
         if let Some((_, items)) = declaration.content.take() {
             let place = Place { name, path: place.path, folder, parent: parent_id };
-            return Some(self.add(house, &place, self.modules[parent].file, items));
+            return Some(self.add(repository, &place, self.modules[parent].file, items));
         }
-        [format!("{folder}.rs"), format!("{folder}/mod.rs")]
-            .iter()
-            .find_map(|path| self.add_file(house, &Place { name, path, folder, parent: parent_id }))
+        [format!("{folder}.rs"), format!("{folder}/mod.rs")].iter().find_map(|path| {
+            self.add_file(repository, &Place { name, path, folder, parent: parent_id })
+        })
     }
 }
 
