@@ -8,11 +8,11 @@ use std::thread;
 
 use block_device::BlockDevice;
 use durable_set::SaveExtent;
-use support::{BLOCK, House, long_noise, read};
+use support::{BLOCK, Fixture, long_noise, read};
 use volumes::{Durability, Volume};
 
 /// Number of blocks that are overwritten cyclically.
-const BLOCKS: u64 = House::VOLUME_BYTES / BLOCK / 2;
+const BLOCKS: u64 = Fixture::VOLUME_BYTES / BLOCK / 2;
 
 /// Returns contents that occur nowhere else in the pool.
 fn contents(number: u64) -> Vec<u8> {
@@ -35,10 +35,10 @@ fn number_of(block: u64, count: u64) -> u64 {
 /// the state after some number of overwrites.
 #[test]
 fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
-    let mut house = House::new();
-    let volume = house.create("v", Durability::Image);
+    let mut fixture = Fixture::new();
+    let volume = fixture.create("v", Durability::Image);
     (0..BLOCKS).for_each(|number| overwrite(&volume, number));
-    house.fill_pool();
+    fixture.fill_pool();
     let (is_over, count) = (AtomicBool::new(false), AtomicU64::new(BLOCKS));
     let mut saved_from = 0;
     thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
         let saved: Vec<_> = (0..12)
             .map(|_| {
                 saved_from = count.load(Ordering::Relaxed);
-                house.try_to_save(SaveExtent::Durable)
+                fixture.try_to_save(SaveExtent::Durable)
             })
             .collect();
         is_over.store(true, Ordering::Relaxed);
@@ -63,8 +63,8 @@ fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
     let written = count.load(Ordering::Relaxed);
     assert!(written > BLOCKS + 100, "there was something to give way to: {written}");
     drop(volume);
-    house.lose_memory();
-    let volume = house.volume("v");
+    fixture.lose_memory();
+    let volume = fixture.volume("v");
     let found: Vec<Vec<u8>> =
         (0..BLOCKS).map(|at| read(&volume, at).expect("it is in the image")).collect();
     let is_of =
@@ -80,25 +80,25 @@ fn images_of_one_instant_are_saved_while_a_full_pool_is_overwritten() {
 /// The same for a volume that fits into the pool only once.
 #[test]
 fn a_guaranteed_volume_is_saved_and_flushed_without_room_for_a_second_one() {
-    let mut house = House::new();
-    let volume: Arc<Volume> = house.create_guaranteed("sure", Durability::Journal);
-    let blocks = House::SURE_BYTES / BLOCK;
-    house.fill_pool();
+    let mut fixture = Fixture::new();
+    let volume: Arc<Volume> = fixture.create_guaranteed("sure", Durability::Journal);
+    let blocks = Fixture::SURE_BYTES / BLOCK;
+    fixture.fill_pool();
     for round in 0..6 {
         for at in 0..blocks {
             let written = volume.write(at * BLOCK, &long_noise(round * blocks + at));
             written.expect("a guaranteed write never fails");
             if at % 100 == 99 {
-                house.flush_with_images(&volume);
+                fixture.flush_with_images(&volume);
             }
         }
-        house.save();
-        house.fill_pool();
+        fixture.save();
+        fixture.fill_pool();
     }
-    house.flush_with_images(&volume);
+    fixture.flush_with_images(&volume);
     drop(volume);
-    house.lose_memory();
-    let volume = house.volume("sure");
+    fixture.lose_memory();
+    let volume = fixture.volume("sure");
     for at in 0..blocks {
         assert!(read(&volume, at) == Ok(long_noise(5 * blocks + at)), "block {at}");
     }

@@ -4,18 +4,18 @@
 mod support;
 
 use block_device::BlockDevice;
-use support::{BLOCK, House, long_noise, noise, read};
+use support::{BLOCK, Fixture, long_noise, noise, read};
 use volumes::{DURABLE_COUNT_MAX, Durability, VolumeErrorKind, VolumeSpec};
 
 /// Creates a volume with snapshots `at-0` and so on, until the journal's table is full. Returns the
 /// number of snapshots.
-fn fill_table(house: &House) -> u64 {
-    let volume = house.create("one", Durability::Journal);
-    house.save();
+fn fill_table(fixture: &Fixture) -> u64 {
+    let volume = fixture.create("one", Durability::Journal);
+    fixture.save();
     for number in 0.. {
         volume.write(number % 16 * BLOCK, &long_noise(number)).expect("there is room");
         let name = format!("at-{number}").parse().expect("a good name");
-        if let Err(error) = house.engine.create_snapshots(&["one"], &name, 1) {
+        if let Err(error) = fixture.engine.create_snapshots(&["one"], &name, 1) {
             assert_eq!(error.kind, VolumeErrorKind::TooManyDurable);
             return number;
         }
@@ -23,17 +23,17 @@ fn fill_table(house: &House) -> u64 {
     unreachable!("the table fills")
 }
 
-fn check(house: &House, snapshots: u64) {
+fn check(fixture: &Fixture, snapshots: u64) {
     for number in 0..snapshots {
-        let snapshot = house.volume(&format!("one@at-{number}"));
+        let snapshot = fixture.volume(&format!("one@at-{number}"));
         let found = read(&snapshot, number % 16).expect("the store is there");
         assert!(found == long_noise(number), "snapshot {number}");
     }
 }
 
 /// Checks that nothing else can become durable, and that other operations work.
-fn check_refused(house: &House) {
-    let engine = &house.engine;
+fn check_refused(fixture: &Fixture) {
+    let engine = &fixture.engine;
     let spec = |name: &str| VolumeSpec::new(name.parse().expect("a good name"), BLOCK);
     engine.create_volume(spec("ram")).expect("there are places");
     let image = VolumeSpec { durability: Durability::Image, ..spec("image") };
@@ -51,28 +51,28 @@ fn check_refused(house: &House) {
 
 #[test]
 fn an_image_of_a_full_table_is_saved_and_restored() {
-    let mut house = House::of(96 << 20);
-    let snapshots = fill_table(&house);
+    let mut fixture = Fixture::of(96 << 20);
+    let snapshots = fill_table(&fixture);
     assert_eq!(snapshots, DURABLE_COUNT_MAX as u64 - 1);
-    check_refused(&house);
-    let all = house.engine.snapshots();
-    house.save();
+    check_refused(&fixture);
+    let all = fixture.engine.snapshots();
+    fixture.save();
     assert!(all.iter().all(|it| it.map().unsaved_blocks() == 0), "all is in the image");
     // Later writes go to the journal and into a second image.
-    let volume = house.volume("one");
+    let volume = fixture.volume("one");
     volume.write(20 * BLOCK, &noise(1)).expect("there is room");
-    house.flush_with_images(&volume);
-    house.save();
+    fixture.flush_with_images(&volume);
+    fixture.save();
     volume.write(21 * BLOCK, &noise(2)).expect("there is room");
-    house.flush_with_images(&volume);
+    fixture.flush_with_images(&volume);
     drop((volume, all));
-    house.lose_memory();
-    check(&house, snapshots);
+    fixture.lose_memory();
+    check(&fixture, snapshots);
     for (block, number) in [(20, 1), (21, 2)] {
-        let found = read(&house.volume("one"), block).expect("the store is there");
+        let found = read(&fixture.volume("one"), block).expect("the store is there");
         assert!(found == noise(number), "block {block}");
     }
-    house.save();
-    house.kill();
-    check(&house, snapshots);
+    fixture.save();
+    fixture.kill();
+    check(&fixture, snapshots);
 }

@@ -6,7 +6,7 @@ mod support;
 use block_device::BlockDevice;
 use durable_set::{Missing, Opening};
 use image::ObjectName;
-use support::{BLOCK, House, noise, read};
+use support::{BLOCK, Fixture, noise, read};
 use volumes::{Durability, Volume};
 
 const BLOCKS: u8 = 20;
@@ -16,18 +16,18 @@ fn seed(block: u8, add: u8) -> u8 {
 }
 
 /// Creates a volume of each class, saved in one image or none, with later flushes.
-fn furnish(house: &House, saves: usize) {
+fn furnish(fixture: &Fixture, saves: usize) {
     for (name, class, add) in [("one", Durability::Journal, 1), ("two", Durability::Image, 101)] {
-        let volume = house.create(name, class);
+        let volume = fixture.create(name, class);
         for block in 0..BLOCKS {
             volume.write(u64::from(block) * BLOCK, &noise(seed(block, add))).expect("room");
         }
     }
-    house.set.note_volumes().expect("the disk works");
-    let one = house.volume("one");
+    fixture.set.note_volumes().expect("the disk works");
+    let one = fixture.volume("one");
     one.flush().expect("the disk works");
     for round in 0..saves {
-        house.save();
+        fixture.save();
         one.write(u64::from(BLOCKS) * BLOCK, &noise(230 + round.to_le_bytes()[0])).expect("room");
         one.flush().expect("the disk works");
     }
@@ -38,57 +38,57 @@ fn has_flushed(volume: &Volume) -> bool {
 }
 
 /// Checks that missing contents are saved again, and restored after memory is lost.
-fn check_is_saved_anew(house: &mut House, saves: usize) {
-    assert!(!has_flushed(&house.volume("one")), "its flushes wait");
-    house.flush_with_images(&house.volume("one"));
-    let opening = house.restart();
+fn check_is_saved_anew(fixture: &mut Fixture, saves: usize) {
+    assert!(!has_flushed(&fixture.volume("one")), "its flushes wait");
+    fixture.flush_with_images(&fixture.volume("one"));
+    let opening = fixture.restart();
     assert!(opening.missing.is_empty(), "{opening:?}");
-    let one = house.volume("one");
+    let one = fixture.volume("one");
     one.write(30 * BLOCK, &noise(99)).expect("there is room");
     one.flush().expect("the disk works");
     drop(one);
-    house.lose_memory();
+    fixture.lose_memory();
     for (name, add) in [("one", 1), ("two", 101)] {
-        let volume = house.volume(name);
+        let volume = fixture.volume(name);
         for block in 0..BLOCKS {
             let found = read(&volume, u64::from(block));
             assert!(found == Ok(noise(seed(block, add))), "block {block} of {name}: {saves}");
         }
     }
-    assert!(read(&house.volume("one"), 30) == Ok(noise(99)));
+    assert!(read(&fixture.volume("one"), 30) == Ok(noise(99)));
 }
 
 #[track_caller]
-fn check(saves: usize, lose: impl Fn(&House), expect: impl Fn(&Missing) -> bool) {
-    let mut house = House::new();
-    furnish(&house, saves);
-    house.set.journal().stop();
-    lose(&house);
-    let opening: Opening = house.restart();
+fn check(saves: usize, lose: impl Fn(&Fixture), expect: impl Fn(&Missing) -> bool) {
+    let mut fixture = Fixture::new();
+    furnish(&fixture, saves);
+    fixture.set.journal().stop();
+    lose(&fixture);
+    let opening: Opening = fixture.restart();
     assert!(expect(&opening.missing), "{:?}", opening.missing);
-    check_is_saved_anew(&mut house, saves);
+    check_is_saved_anew(&mut fixture, saves);
 }
 
 #[test]
 fn a_lost_journal_is_told_of_and_an_image_takes_its_place() {
     for saves in [0, 1, 3] {
-        let lose = |house: &House| house.remove_files("journal/");
+        let lose = |fixture: &Fixture| fixture.remove_files("journal/");
         check(saves, lose, |missing| missing.journal.is_some() && missing.images.is_empty());
     }
 }
 
 #[test]
 fn lost_images_are_told_of_and_saved_anew() {
-    let lose = |house: &House| house.remove_files("images/");
+    let lose = |fixture: &Fixture| fixture.remove_files("images/");
     check(1, lose, |missing| missing.images.len() == 1);
     check(3, lose, |missing| missing.images.len() == 1 && missing.journal.is_some());
 }
 
 #[test]
 fn journal_and_images_that_are_both_lost_are_told_of_and_saved_anew() {
-    let lose = |house: &House| {
-        house.remove_files("journal/");
-        house.remove_files("images/");
+    let lose = |fixture: &Fixture| {
+        fixture.remove_files("journal/");
+        fixture.remove_files("images/");
     };
     check(0, lose, |missing| missing.journal.is_some());
     check(2, lose, |missing| missing.journal.is_some() && missing.images.len() == 1);
@@ -96,27 +96,27 @@ fn journal_and_images_that_are_both_lost_are_told_of_and_saved_anew() {
 
 #[test]
 fn a_part_of_what_memory_relies_on_is_missed_like_the_whole() {
-    let newest_manifest = |house: &House| {
-        let images = house.set.images().images().expect("the disk works");
+    let newest_manifest = |fixture: &Fixture| {
+        let images = fixture.set.images().images().expect("the disk works");
         let (number, _) = images.last().expect("there are some");
-        house.set.images().remove(ObjectName::Image(*number)).expect("the disk works");
+        fixture.set.images().remove(ObjectName::Image(*number)).expect("the disk works");
     };
     check(2, newest_manifest, |missing| missing.images.len() == 1);
-    let packs = |house: &House| house.remove_files("images/packs/");
+    let packs = |fixture: &Fixture| fixture.remove_files("images/packs/");
     check(2, packs, |missing| missing.images.len() == 1 && missing.journal.is_none());
-    let first_segment = |house: &House| house.remove_first_file("journal/");
+    let first_segment = |fixture: &Fixture| fixture.remove_first_file("journal/");
     check(0, first_segment, |missing| missing.journal.is_some());
 }
 
 #[test]
 fn what_is_there_is_missed_by_nobody() {
     for saves in [0, 1, 3] {
-        let mut house = House::new();
-        furnish(&house, saves);
+        let mut fixture = Fixture::new();
+        furnish(&fixture, saves);
         for _ in 0..2 {
-            let opening = house.restart();
+            let opening = fixture.restart();
             assert!(opening.missing.is_empty() && opening.store_failure.is_none(), "{opening:?}");
-            assert!(has_flushed(&house.volume("one")));
+            assert!(has_flushed(&fixture.volume("one")));
         }
     }
 }
@@ -124,37 +124,37 @@ fn what_is_there_is_missed_by_nobody() {
 #[test]
 fn a_store_that_does_not_answer_keeps_no_memory_from_being_served() {
     for saves in [0, 2] {
-        let mut house = House::new();
-        furnish(&house, saves);
-        house.silence_store(true);
-        let opening = house.restart();
+        let mut fixture = Fixture::new();
+        furnish(&fixture, saves);
+        fixture.silence_store(true);
+        let opening = fixture.restart();
         assert!(opening.store_failure.is_some() && opening.missing.is_empty(), "{opening:?}");
-        let one = house.volume("one");
+        let one = fixture.volume("one");
         one.write(31 * BLOCK, &noise(98)).expect("there is room");
         one.flush().expect("the journal is there");
-        house.set.look_at_images().expect_err("it does not answer");
-        assert!(!house.set.is_compared());
-        house.silence_store(false);
-        let looked = house.set.look_at_images().expect("it answers");
-        assert!(looked.missing.is_empty() && house.set.is_compared(), "{looked:?}");
+        fixture.set.look_at_images().expect_err("it does not answer");
+        assert!(!fixture.set.is_compared());
+        fixture.silence_store(false);
+        let looked = fixture.set.look_at_images().expect("it answers");
+        assert!(looked.missing.is_empty() && fixture.set.is_compared(), "{looked:?}");
         assert_eq!(looked.newest.is_some(), saves > 0);
         // Data flushed meanwhile comes after the image's contents.
         drop(one);
-        house.lose_memory();
-        assert!(read(&house.volume("one"), 31) == Ok(noise(98)));
-        assert!(read(&house.volume("one"), 0) == Ok(noise(1)));
+        fixture.lose_memory();
+        assert!(read(&fixture.volume("one"), 31) == Ok(noise(98)));
+        assert!(read(&fixture.volume("one"), 0) == Ok(noise(1)));
     }
 }
 
 #[test]
 fn what_a_silent_store_has_lost_is_found_when_it_answers() {
-    let mut house = House::new();
-    furnish(&house, 2);
-    house.remove_files("images/");
-    house.silence_store(true);
-    house.restart();
-    house.silence_store(false);
-    let looked = house.set.look_at_images().expect("it answers");
+    let mut fixture = Fixture::new();
+    furnish(&fixture, 2);
+    fixture.remove_files("images/");
+    fixture.silence_store(true);
+    fixture.restart();
+    fixture.silence_store(false);
+    let looked = fixture.set.look_at_images().expect("it answers");
     assert_eq!(looked.missing.images.len(), 1);
-    check_is_saved_anew(&mut house, 2);
+    check_is_saved_anew(&mut fixture, 2);
 }

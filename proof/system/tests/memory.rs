@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const EXCESS_BYTES_MAX: u64 = 64 * MIB;
 
 /// Clients of one volume each, with their contents.
-struct House {
+struct Fixture {
     daemon: Daemon,
     clients: Vec<NbdClient>,
     contents: Vec<u8>,
     excess_bytes_max: u64,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Result<Self> {
         let daemon = Daemon::start(DaemonOptions { pool_size: "64MiB", flags: "--no-fuse" })?;
         let mut contents = vec![0; 1 << 20];
@@ -89,22 +89,22 @@ impl House {
 /// is compared with the bound.
 #[test]
 fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Result<()> {
-    let mut house = House::new()?;
+    let mut fixture = Fixture::new()?;
     for index in 0..CLIENT_COUNT {
-        house.connect_another()?;
-        house.ask(index, 1 << 20)?;
+        fixture.connect_another()?;
+        fixture.ask(index, 1 << 20)?;
     }
     for length in [128 << 10, 1 << 20] {
         for index in 0..CLIENT_COUNT {
-            house.ask(index, length)?;
+            fixture.ask(index, length)?;
         }
-        house.read_at_once(length)?;
+        fixture.read_at_once(length)?;
     }
-    let excess_mib = house.excess_bytes_max / MIB;
-    ensure!(house.excess_bytes_max <= EXCESS_BYTES_MAX, "{excess_mib} MiB beside the pool");
+    let excess_mib = fixture.excess_bytes_max / MIB;
+    ensure!(fixture.excess_bytes_max <= EXCESS_BYTES_MAX, "{excess_mib} MiB beside the pool");
     eprintln!("{CLIENT_COUNT} clients: {excess_mib} MiB beside the pool");
-    drop(house.clients);
-    house.daemon.finish()
+    drop(fixture.clients);
+    fixture.daemon.finish()
 }
 
 /// Goal: memory freed by the daemon's threads is not retained.
@@ -112,26 +112,26 @@ fn many_clients_with_long_requests_take_little_memory_beside_the_pool() -> Resul
 /// and others follow. At the end the daemon has hardly more private memory than before.
 #[test]
 fn what_clients_needed_goes_back_to_the_kernel_when_they_have_gone() -> Result<()> {
-    let mut house = House::new()?;
-    house.connect_another()?;
-    house.ask(0, 1 << 20)?;
-    house.clients.clear();
-    let before = house.bytes("RssAnon:")?;
+    let mut fixture = Fixture::new()?;
+    fixture.connect_another()?;
+    fixture.ask(0, 1 << 20)?;
+    fixture.clients.clear();
+    let before = fixture.bytes("RssAnon:")?;
     let mut held = 0;
     for _ in 0..4 {
         for _ in 0..8 {
-            house.clients.push(NbdClient::connect(&house.daemon.nbd_socket(), "v0")?);
+            fixture.clients.push(NbdClient::connect(&fixture.daemon.nbd_socket(), "v0")?);
         }
-        house.read_at_once(1 << 20)?;
-        held = held.max(house.bytes("RssAnon:")?);
-        house.clients.clear();
+        fixture.read_at_once(1 << 20)?;
+        held = held.max(fixture.bytes("RssAnon:")?);
+        fixture.clients.clear();
     }
     ensure!(held > before + 4 * MIB, "the daemon needed memory for them: {before}, {held}");
     let kept_max = before + (held - before) / 4;
     wait_for("what clients needed to go back", PATIENCE, || {
-        Ok(house.bytes("RssAnon:")? <= kept_max)
+        Ok(fixture.bytes("RssAnon:")? <= kept_max)
     })?;
-    house.daemon.finish()
+    fixture.daemon.finish()
 }
 
 /// Less than a daemon needs besides its pool, as it reports.

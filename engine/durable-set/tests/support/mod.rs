@@ -1,4 +1,4 @@
-//! Test bed: a pool on tmpfs, with journal and images on a simulated disk.
+//! Test fixture: a pool on tmpfs, with journal and images on a simulated disk.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -36,7 +36,7 @@ fn request(extent: SaveExtent) -> SaveRequest {
 }
 
 /// A pool with its journal and images.
-pub(crate) struct House {
+pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     disk: Disk,
     pub(crate) engine: Arc<Engine>,
@@ -63,7 +63,7 @@ struct Spoils {
     is_silent: AtomicBool,
 }
 
-impl House {
+impl Fixture {
     pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
     pub(crate) const SURE_BYTES: u64 = 4 << 20;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::House;
+use super::Fixture;
 use crate::attachments::AttachmentList;
 use crate::export_list::ExportList;
 use crate::exports::{Catalog, DeviceFailure, OtherUser};
@@ -25,22 +25,22 @@ fn host_failed() -> DeviceFailure {
 
 #[tokio::test]
 async fn an_attached_volume_has_a_device_until_it_is_detached() {
-    let house = House::new();
-    let id = house.create("a").await["id"].clone();
+    let fixture = Fixture::new();
+    let id = fixture.create("a").await["id"].clone();
     let device = format!("/dev/pretended{id}");
-    let attachment = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let attachment = fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     assert_eq!(attachment, json!({"volume": "a", "as": "loop", "device": device}));
-    assert_eq!(house.get("/v1/attachments").await.json(200), json!([attachment]));
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], device.as_str());
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], json!(null));
+    assert_eq!(fixture.get("/v1/attachments").await.json(200), json!([attachment]));
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["device"], device.as_str());
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert_eq!(fixture.get("/v1/attachments").await.json(200), json!([]));
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["device"], json!(null));
 }
 
 #[tokio::test]
 async fn what_cannot_be_attached_is_refused_by_field() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     let cases = [
         (r#"{"volume": "a", "as": "ublk"}"#, "not_supported", "as"),
         (r#"{"volume": "a", "as": "scsi"}"#, "invalid_field", "as"),
@@ -54,16 +54,16 @@ async fn what_cannot_be_attached_is_refused_by_field() {
         (r#"{"volume": "a", "at": 1}"#, "unknown_field", "at"),
     ];
     for (body, kind, field) in cases {
-        house.ask("POST", "/v1/attachments", body).await.refused(kind, Some(field));
+        fixture.ask("POST", "/v1/attachments", body).await.refused(kind, Some(field));
     }
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    let again = house.ask("POST", "/v1/attachments", ATTACH_A).await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let again = fixture.ask("POST", "/v1/attachments", ATTACH_A).await;
     again.refused("already_exists", Some("volume"));
 }
 
 /// Opens a volume as an NBD client. Also returns whether the client may write.
-fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
-    let mut stream = UnixStream::connect(house.dir.path().join("nbd.sock")).expect("it listens");
+fn open_over_nbd(fixture: &Fixture, name: &str) -> (UnixStream, bool) {
+    let mut stream = UnixStream::connect(fixture.dir.path().join("nbd.sock")).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
     let length = u32::try_from(name.len()).expect("short").to_be_bytes();
@@ -78,34 +78,34 @@ fn open_over_nbd(house: &House, name: &str) -> (UnixStream, bool) {
 const READ_ONLY: u8 = 2;
 
 /// Returns whether the volume is read-only over NBD.
-fn is_only_read_over_nbd(house: &House, name: &str) -> bool {
-    !open_over_nbd(house, name).1
+fn is_only_read_over_nbd(fixture: &Fixture, name: &str) -> bool {
+    !open_over_nbd(fixture, name).1
 }
 
 #[tokio::test]
 async fn what_is_attached_or_exported_is_only_read_by_others_unless_it_is_shared() {
     const EXPORT_A: &str = r#"{"volume": "a", "protocol": "vhost-user"}"#;
-    let house = House::new();
-    house.create("a").await;
-    assert!(!is_only_read_over_nbd(&house, "a"));
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    assert!(is_only_read_over_nbd(&house, "a"));
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    assert!(!is_only_read_over_nbd(&house, "a"));
-    house.ask("POST", "/v1/exports", EXPORT_A).await.json(201);
-    assert!(is_only_read_over_nbd(&house, "a"));
-    house.ask("DELETE", "/v1/exports/a", "").await.nothing();
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert!(is_only_read_over_nbd(&fixture, "a"));
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
+    fixture.ask("POST", "/v1/exports", EXPORT_A).await.json(201);
+    assert!(is_only_read_over_nbd(&fixture, "a"));
+    fixture.ask("DELETE", "/v1/exports/a", "").await.nothing();
     let shared = r#"{"volume": "a", "share": true}"#;
-    house.ask("POST", "/v1/attachments", shared).await.json(201);
-    assert!(!is_only_read_over_nbd(&house, "a"));
+    fixture.ask("POST", "/v1/attachments", shared).await.json(201);
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
 }
 
 #[tokio::test]
 async fn an_nbd_client_of_before_goes_on_and_comes_back_to_read() {
-    let house = House::new();
-    house.create("a").await;
-    let (mut stream, _) = open_over_nbd(&house, "a");
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let (mut stream, _) = open_over_nbd(&fixture, "a");
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     let mut write = [0; 28];
     write[..4].copy_from_slice(&[0x25, 0x60, 0x95, 0x13]);
     write[7] = 1;
@@ -114,282 +114,282 @@ async fn an_nbd_client_of_before_goes_on_and_comes_back_to_read() {
     let mut reply = [0; 16];
     stream.read_exact(&mut reply).expect("a reply");
     assert_eq!(reply[4..8], [0; 4], "it goes on as before");
-    house.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
-    assert!(is_only_read_over_nbd(&house, "a"), "it opens the volume anew, as others do");
+    fixture.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
+    assert!(is_only_read_over_nbd(&fixture, "a"), "it opens the volume anew, as others do");
 }
 
 #[tokio::test]
 async fn others_only_read_a_volume_from_before_its_device_is_there_until_it_is_detached() {
-    let house = Arc::new(House::new());
-    house.create("a").await;
+    let fixture = Arc::new(Fixture::new());
+    fixture.create("a").await;
     let (seen, is_seen) = mpsc::channel();
-    let looking = Arc::clone(&house);
+    let looking = Arc::clone(&fixture);
     let look = move || seen.send(is_only_read_over_nbd(&looking, "a")).expect("it is looked at");
-    *house.devices.making.lock().expect("no panics") = Some(Box::new(look));
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    *house.devices.making.lock().expect("no panics") = None;
+    *fixture.devices.making.lock().expect("no panics") = Some(Box::new(look));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    *fixture.devices.making.lock().expect("no panics") = None;
     assert_eq!(is_seen.recv(), Ok(true), "the kernel may have mounted it by then");
-    house.devices.fail_with(Some(host_failed));
-    house.service.restore_attachments();
-    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
-    assert!(is_only_read_over_nbd(&house, "a"), "a device that failed may be there all the same");
-    house.devices.fail_with(None);
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    assert!(!is_only_read_over_nbd(&house, "a"));
+    fixture.devices.fail_with(Some(host_failed));
+    fixture.service.restore_attachments();
+    assert_eq!(fixture.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    assert!(is_only_read_over_nbd(&fixture, "a"), "a device that failed may be there all the same");
+    fixture.devices.fail_with(None);
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
 }
 
 #[tokio::test]
 async fn an_attachment_that_fails_takes_nothing_from_others() {
-    let house = House::new();
-    house.create("a").await;
-    house.devices.fail_with(Some(host_failed));
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
-    assert!(!is_only_read_over_nbd(&house, "a"));
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.devices.fail_with(Some(host_failed));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
 }
 
 #[tokio::test]
 async fn a_daemon_that_starts_knows_what_is_attached_or_exported_before_it_brings_it_back() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["a", "b", "c", "d"] {
-        house.create(name).await;
+        fixture.create(name).await;
     }
     let shared = r#"{"volume": "c", "share": true}"#;
     let exported = r#"{"volume": "b", "protocol": "vhost-user"}"#;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.ask("POST", "/v1/exports", exported).await.json(201);
-    house.ask("POST", "/v1/attachments", shared).await.json(201);
-    let attachments = AttachmentList::read(house.dir.path()).expect("the list");
-    let exports = ExportList::read(house.dir.path()).expect("the list");
-    let catalog = Catalog::new(Arc::clone(&house.service.engine));
-    let unlisted = vec![(house.volume("d").id(), "/dev/pretended".to_owned())];
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.ask("POST", "/v1/exports", exported).await.json(201);
+    fixture.ask("POST", "/v1/attachments", shared).await.json(201);
+    let attachments = AttachmentList::read(fixture.dir.path()).expect("the list");
+    let exports = ExportList::read(fixture.dir.path()).expect("the list");
+    let catalog = Catalog::new(Arc::clone(&fixture.service.engine));
+    let unlisted = vec![(fixture.volume("d").id(), "/dev/pretended".to_owned())];
     note_holders(&catalog, &attachments, &exports, unlisted);
-    let is_only_read = |name: &str| catalog.device_beside(&house.volume(name)).is_read_only();
+    let is_only_read = |name: &str| catalog.device_beside(&fixture.volume(name)).is_read_only();
     assert_eq!(["a", "b", "c", "d"].map(is_only_read), [true, true, false, true]);
 }
 
 /// Makes storing the list of attachments fail.
-fn fill_disk(house: &House) {
-    std::fs::create_dir(house.dir.path().join("attachments.json.new")).expect("a directory");
+fn fill_disk(fixture: &Fixture) {
+    std::fs::create_dir(fixture.dir.path().join("attachments.json.new")).expect("a directory");
 }
 
 #[tokio::test]
 async fn a_device_that_is_there_is_known_although_the_list_cannot_be_stored() {
-    let house = House::new();
-    let id = house.create("a").await["id"].as_u64().expect("an id");
-    house.devices.bound.lock().expect("no panics").insert(id, "/dev/survivor".to_owned());
-    fill_disk(&house);
-    house.service.restore_attachments();
-    let list = house.get("/v1/attachments").await.json(200);
+    let fixture = Fixture::new();
+    let id = fixture.create("a").await["id"].as_u64().expect("an id");
+    fixture.devices.bound.lock().expect("no panics").insert(id, "/dev/survivor".to_owned());
+    fill_disk(&fixture);
+    fixture.service.restore_attachments();
+    let list = fixture.get("/v1/attachments").await.json(200);
     assert_eq!(list, json!([{"volume": "a", "as": "loop", "device": "/dev/survivor"}]));
-    assert!(is_only_read_over_nbd(&house, "a"));
-    house.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
-    let events = house.get("/v1/events").await.json(200).to_string();
+    assert!(is_only_read_over_nbd(&fixture, "a"));
+    fixture.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
+    let events = fixture.get("/v1/events").await.json(200).to_string();
     assert!(events.contains("attachment_not_stored"), "{events}");
 }
 
 #[tokio::test]
 async fn a_device_that_is_gone_is_not_listed_although_the_list_cannot_be_stored() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    fill_disk(&house);
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
-    assert!(!is_only_read_over_nbd(&house, "a"));
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fill_disk(&fixture);
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    assert_eq!(fixture.get("/v1/attachments").await.json(200), json!([]));
+    assert!(!is_only_read_over_nbd(&fixture, "a"));
     // An attachment that cannot be stored is refused.
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
-    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.refused("host_failed", None);
+    assert_eq!(fixture.get("/v1/attachments").await.json(200), json!([]));
 }
 
 #[tokio::test]
 async fn a_device_that_was_taken_away_by_hand_is_not_named_and_can_be_made_again() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.devices.bound.lock().expect("no panics").clear();
-    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["device"], json!(null));
-    let status = house.get("/v1/status").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.devices.bound.lock().expect("no panics").clear();
+    assert_eq!(fixture.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["device"], json!(null));
+    let status = fixture.get("/v1/status").await.json(200);
     assert_eq!(status["warnings"][0]["kind"], "attachment_failed");
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    assert_eq!(house.get("/v1/status").await.json(200)["warnings"], json!([]));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(fixture.get("/v1/status").await.json(200)["warnings"], json!([]));
 }
 
 #[tokio::test]
 async fn who_has_a_volumes_file_open_keeps_it_from_being_taken_away() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     let snapshot = r#"{"volumes": ["a"], "snapshot": "s"}"#;
-    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    fixture.ask("POST", "/v1/snapshots", snapshot).await.json(201);
     let user =
         |writes| OtherUser { words: "process 7 (dd) has it open; end that".to_owned(), writes };
-    *house.devices.other_user.lock().expect("no panics") = Some(user(false));
+    *fixture.devices.other_user.lock().expect("no panics") = Some(user(false));
     for (method, path) in [
         ("DELETE", "/v1/volumes/a"),
         ("DELETE", "/v1/snapshots/a@s"),
         ("POST", "/v1/snapshots/a@s/restore"),
     ] {
-        let answer = house.ask(method, path, "").await;
+        let answer = fixture.ask(method, path, "").await;
         answer.refused("in_use", None);
         assert!(answer.problem().detail.contains("process 7 (dd)"), "{answer:?}");
     }
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    *house.devices.other_user.lock().expect("no panics") = Some(user(true));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    *fixture.devices.other_user.lock().expect("no panics") = Some(user(true));
     let exported = r#"{"volume": "a", "protocol": "vhost-user"}"#;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.refused("in_use", Some("volume"));
-    house.ask("POST", "/v1/exports", exported).await.refused("in_use", Some("volume"));
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.refused("in_use", Some("volume"));
+    fixture.ask("POST", "/v1/exports", exported).await.refused("in_use", Some("volume"));
     let shared = r#"{"volume": "a", "share": true}"#;
-    house.ask("POST", "/v1/attachments", shared).await.json(201);
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    *house.devices.other_user.lock().expect("no panics") = None;
-    house.ask("DELETE", "/v1/snapshots/a@s", "").await.nothing();
-    *house.devices.other_user.lock().expect("no panics") = Some(user(true));
-    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
+    fixture.ask("POST", "/v1/attachments", shared).await.json(201);
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    *fixture.devices.other_user.lock().expect("no panics") = None;
+    fixture.ask("DELETE", "/v1/snapshots/a@s", "").await.nothing();
+    *fixture.devices.other_user.lock().expect("no panics") = Some(user(true));
+    fixture.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
 }
 
 #[tokio::test]
 async fn a_host_that_refuses_is_told_of() {
-    let house = House::new();
-    house.create("a").await;
-    house.devices.fail_with(Some(host_failed));
-    let answer = house.ask("POST", "/v1/attachments", ATTACH_A).await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.devices.fail_with(Some(host_failed));
+    let answer = fixture.ask("POST", "/v1/attachments", ATTACH_A).await;
     answer.refused("host_failed", None);
     assert!(answer.problem().detail.contains("no loop devices"), "{answer:?}");
-    assert_eq!(house.get("/v1/attachments").await.json(200), json!([]));
+    assert_eq!(fixture.get("/v1/attachments").await.json(200), json!([]));
 }
 
 #[tokio::test]
 async fn only_attached_volumes_can_be_detached() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     for name in ["a", "nobody"] {
         let path = format!("/v1/attachments/{name}");
-        house.ask("DELETE", &path, "").await.refused("not_found", None);
+        fixture.ask("DELETE", &path, "").await.refused("not_found", None);
     }
 }
 
 #[tokio::test]
 async fn a_device_that_is_in_use_stays_attached() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.devices.fail_with(Some(in_use));
-    let answer = house.ask("DELETE", "/v1/attachments/a", "").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.devices.fail_with(Some(in_use));
+    let answer = fixture.ask("DELETE", "/v1/attachments/a", "").await;
     answer.refused("in_use", None);
     assert!(answer.problem().detail.contains("a file system is mounted"), "{answer:?}");
-    assert_eq!(house.get("/v1/status").await.json(200)["attachment_count"], 1);
+    assert_eq!(fixture.get("/v1/status").await.json(200)["attachment_count"], 1);
 }
 
 #[tokio::test]
 async fn an_attached_volume_is_not_deleted() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    let answer = house.ask("DELETE", "/v1/volumes/a", "").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let answer = fixture.ask("DELETE", "/v1/volumes/a", "").await;
     answer.refused("in_use", None);
     assert!(answer.problem().detail.contains("/dev/pretended"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn a_renamed_volume_keeps_its_device() {
-    let house = House::new();
-    house.create("a").await;
-    let device = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201)["device"].clone();
-    house.ask("PATCH", "/v1/volumes/a", r#"{"name": "b"}"#).await.json(200);
-    let list = house.get("/v1/attachments").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let device = fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201)["device"].clone();
+    fixture.ask("PATCH", "/v1/volumes/a", r#"{"name": "b"}"#).await.json(200);
+    let list = fixture.get("/v1/attachments").await.json(200);
     assert_eq!(list, json!([{"volume": "b", "as": "loop", "device": device}]));
-    house.ask("DELETE", "/v1/attachments/b", "").await.nothing();
+    fixture.ask("DELETE", "/v1/attachments/b", "").await.nothing();
 }
 
 #[tokio::test]
 async fn the_kernel_is_told_a_new_size() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await.json(200);
-    assert_eq!(*house.devices.resized.lock().expect("no panics"), [2 << 20]);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await.json(200);
+    assert_eq!(*fixture.devices.resized.lock().expect("no panics"), [2 << 20]);
 }
 
 #[tokio::test]
 async fn attachments_are_restored_and_strays_adopted() {
-    let house = House::new();
-    house.create("a").await;
-    let stray = house.create("stray").await["id"].as_u64().expect("an id");
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let stray = fixture.create("stray").await["id"].as_u64().expect("an id");
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     {
-        let mut bound = house.devices.bound.lock().expect("no panics");
+        let mut bound = fixture.devices.bound.lock().expect("no panics");
         bound.clear();
         bound.insert(stray, "/dev/survivor".to_owned());
     }
-    house.service.restore_attachments();
-    let list = house.get("/v1/attachments").await.json(200);
+    fixture.service.restore_attachments();
+    let list = fixture.get("/v1/attachments").await.json(200);
     assert_eq!(list[0]["volume"], "a");
     assert_eq!(list[1], json!({"volume": "stray", "as": "loop", "device": "/dev/survivor"}));
 }
 
 #[tokio::test]
 async fn an_attachment_that_fails_at_the_start_is_warned_of_and_can_be_made_again() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.devices.fail_with(Some(host_failed));
-    house.service.restore_attachments();
-    let status = house.get("/v1/status").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.devices.fail_with(Some(host_failed));
+    fixture.service.restore_attachments();
+    let status = fixture.get("/v1/status").await.json(200);
     assert_eq!(status["warnings"][0]["kind"], "attachment_failed");
-    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
-    house.devices.fail_with(None);
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    assert_eq!(house.get("/v1/status").await.json(200)["warnings"], json!([]));
+    assert_eq!(fixture.get("/v1/attachments").await.json(200)[0]["device"], json!(null));
+    fixture.devices.fail_with(None);
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    assert_eq!(fixture.get("/v1/status").await.json(200)["warnings"], json!([]));
 }
 
 #[tokio::test]
 async fn the_best_driver_is_ublk_where_it_is_there() {
-    let house = House::new();
-    house.create("a").await;
-    house.ublk.fail_with(None);
-    let attachment = house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ublk.fail_with(None);
+    let attachment = fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
     assert_eq!(attachment["as"], "ublk");
-    let status = house.get("/v1/status").await.json(200);
+    let status = fixture.get("/v1/status").await.json(200);
     assert_eq!(status["exports"]["ublk"], json!({"device_count": 1}));
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
     let as_loop = r#"{"volume": "a", "as": "loop"}"#;
-    assert_eq!(house.ask("POST", "/v1/attachments", as_loop).await.json(201)["as"], "loop");
+    assert_eq!(fixture.ask("POST", "/v1/attachments", as_loop).await.json(201)["as"], "loop");
 }
 
 #[tokio::test]
 async fn who_asks_for_a_missing_driver_hears_what_to_do() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     let as_ublk = r#"{"volume": "a", "as": "ublk"}"#;
-    let answer = house.ask("POST", "/v1/attachments", as_ublk).await;
+    let answer = fixture.ask("POST", "/v1/attachments", as_ublk).await;
     answer.refused("not_supported", Some("as"));
     assert!(answer.problem().detail.contains("modprobe ublk_drv"), "{answer:?}");
-    assert_eq!(house.get("/v1/status").await.json(200)["exports"]["ublk"], json!(null));
+    assert_eq!(fixture.get("/v1/status").await.json(200)["exports"]["ublk"], json!(null));
 }
 
 #[tokio::test]
 async fn a_volume_comes_back_by_the_driver_that_it_had() {
-    let house = House::new();
-    house.create("a").await;
-    house.ublk.fail_with(None);
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.ublk.bound.lock().expect("no panics").clear();
-    house.service.restore_attachments();
-    assert_eq!(house.get("/v1/attachments").await.json(200)[0]["as"], "ublk");
-    house.ublk.fail_with(Some(host_failed));
-    house.service.restore_attachments();
-    let list = house.get("/v1/attachments").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ublk.fail_with(None);
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.ublk.bound.lock().expect("no panics").clear();
+    fixture.service.restore_attachments();
+    assert_eq!(fixture.get("/v1/attachments").await.json(200)[0]["as"], "ublk");
+    fixture.ublk.fail_with(Some(host_failed));
+    fixture.service.restore_attachments();
+    let list = fixture.get("/v1/attachments").await.json(200);
     assert_eq!(list, json!([{"volume": "a", "as": "ublk", "device": null}]));
 }
 
 #[tokio::test]
 async fn a_size_that_the_kernel_cannot_be_told_is_refused_before_anything_changes() {
-    let house = House::new();
-    house.create("a").await;
-    house.ublk.fail_with(None);
-    house.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
-    house.ublk.fail_with(Some(host_failed));
-    let answer = house.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ublk.fail_with(None);
+    fixture.ask("POST", "/v1/attachments", ATTACH_A).await.json(201);
+    fixture.ublk.fail_with(Some(host_failed));
+    let answer = fixture.ask("PATCH", "/v1/volumes/a", r#"{"size": "2M"}"#).await;
     answer.refused("host_failed", None);
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["size_bytes"], 1 << 20);
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["size_bytes"], 1 << 20);
 }

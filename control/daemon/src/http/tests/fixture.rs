@@ -38,7 +38,7 @@ const POOL_BYTES: u64 = 64 << 20;
 const CAPACITY_BYTES: u64 = 128 << 20;
 
 /// The service and its router. Dropping it removes the pool.
-pub(super) struct House {
+pub(super) struct Fixture {
     pub(super) service: Arc<Service>,
     pub(super) readiness: Arc<Readiness>,
     pub(super) devices: Arc<PretendedDevices>,
@@ -56,7 +56,7 @@ pub(super) struct Answer {
     pub(super) text: String,
 }
 
-impl House {
+impl Fixture {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         Self::in_dir(dir).expect("an empty disk")

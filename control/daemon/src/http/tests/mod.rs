@@ -4,10 +4,10 @@
 mod attachments;
 mod durability;
 mod exports;
-mod house;
+mod fixture;
 mod pool;
 mod protocol;
 mod snapshots;
 mod volumes;
 
-use house::{Answer, House};
+use fixture::{Answer, Fixture};

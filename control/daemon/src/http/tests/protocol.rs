@@ -7,14 +7,15 @@ use axum::http::Request;
 use serde_json::json;
 use tower::ServiceExt;
 
-use super::{Answer, House};
+use super::{Answer, Fixture};
 use crate::http::{body, routes};
 
 #[tokio::test]
 async fn every_endpoint_of_the_document_is_served() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for endpoint in api::ENDPOINTS {
-        let answer = house.ask(endpoint.method.name(), &api::path_of(endpoint.path, "x"), "").await;
+        let answer =
+            fixture.ask(endpoint.method.name(), &api::path_of(endpoint.path, "x"), "").await;
         let is_unknown = answer.status == 404 && answer.text.contains("unknown_path");
         let is_served = !is_unknown && answer.status != 405;
         assert!(is_served, "{} {}: {answer:?}", endpoint.method.name(), endpoint.path);
@@ -23,45 +24,45 @@ async fn every_endpoint_of_the_document_is_served() {
 
 #[tokio::test]
 async fn unknown_paths_and_methods_are_refused_as_problems() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for path in ["/", "/v1", "/v1/streams", "/v2/volumes", "/v1/volumes/a/b"] {
-        house.get(path).await.refused("unknown_path", None);
+        fixture.get(path).await.refused("unknown_path", None);
     }
-    house.ask("PUT", "/v1/volumes", "").await.refused("method_not_allowed", None);
-    house.ask("PUT", "/v1/attachments/a", "").await.refused("method_not_allowed", None);
+    fixture.ask("PUT", "/v1/volumes", "").await.refused("method_not_allowed", None);
+    fixture.ask("PUT", "/v1/attachments/a", "").await.refused("method_not_allowed", None);
 }
 
 #[tokio::test]
 async fn a_name_that_is_no_text_is_refused() {
-    let house = House::new();
-    house.get("/v1/volumes/%FF").await.refused("invalid_field", Some("name"));
+    let fixture = Fixture::new();
+    fixture.get("/v1/volumes/%FF").await.refused("invalid_field", Some("name"));
 }
 
 #[tokio::test]
 async fn a_number_that_is_none_is_refused() {
-    let house = House::new();
-    house.get("/v1/images/newest").await.refused("invalid_field", Some("number"));
-    house.get("/v1/tasks/-1").await.refused("invalid_field", Some("id"));
+    let fixture = Fixture::new();
+    fixture.get("/v1/images/newest").await.refused("invalid_field", Some("number"));
+    fixture.get("/v1/tasks/-1").await.refused("invalid_field", Some("id"));
 }
 
 #[tokio::test]
 async fn a_parameter_that_is_not_known_is_refused() {
-    let house = House::new();
-    house.get("/v1/events?since=1").await.refused("invalid_field", None);
-    house.get("/v1/events?after=x").await.refused("invalid_field", None);
+    let fixture = Fixture::new();
+    fixture.get("/v1/events?since=1").await.refused("invalid_field", None);
+    fixture.get("/v1/events?after=x").await.refused("invalid_field", None);
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_json_is_refused() {
-    let house = House::new();
-    house.ask("POST", "/v1/volumes", "name=a").await.refused("invalid_request", None);
+    let fixture = Fixture::new();
+    fixture.ask("POST", "/v1/volumes", "name=a").await.refused("invalid_request", None);
 }
 
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let body = " ".repeat(body::BODY_BYTES_MAX + 1);
-    house.ask("POST", "/v1/volumes", &body).await.refused("body_too_large", None);
+    fixture.ask("POST", "/v1/volumes", &body).await.refused("body_too_large", None);
 }
 
 /// A body that never arrives.
@@ -81,10 +82,10 @@ impl hyper::body::Body for NeverArrives {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_arrive_is_refused() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let never = Body::new(NeverArrives);
     let request = Request::builder().method("POST").uri("/v1/volumes").body(never);
-    let router = routes::router(Arc::clone(&house.service));
+    let router = routes::router(Arc::clone(&fixture.service));
     let request = request.expect("a well-formed request");
     let response = router.oneshot(request).await.expect("the router always answers");
     Answer::read(response).await.refused("timeout", None);
@@ -92,36 +93,36 @@ async fn a_body_that_does_not_arrive_is_refused() {
 
 #[tokio::test]
 async fn a_daemon_that_starts_says_so_and_serves_when_it_is_open() {
-    let house = House::new();
-    house.readiness.starting("the pool is opened");
-    let refused = house.get("/v1/status").await;
+    let fixture = Fixture::new();
+    fixture.readiness.starting("the pool is opened");
+    let refused = fixture.get("/v1/status").await;
     refused.refused("starting", None);
     assert!(refused.problem().detail.contains("the pool is opened"), "{refused:?}");
     assert_eq!(refused.headers["retry-after"], "1");
-    house.get("/readyz").await.refused("starting", None);
-    let health = house.get("/healthz").await.json(200);
+    fixture.get("/readyz").await.refused("starting", None);
+    let health = fixture.get("/healthz").await.json(200);
     assert_eq!(health, json!({"stage": "starting", "doing": "the pool is opened"}));
-    house.readiness.serving(Arc::clone(&house.service));
-    assert_eq!(house.get("/readyz").await.json(200)["stage"], "serving");
-    house.get("/v1/status").await.json(200);
+    fixture.readiness.serving(Arc::clone(&fixture.service));
+    assert_eq!(fixture.get("/readyz").await.json(200)["stage"], "serving");
+    fixture.get("/v1/status").await.json(200);
 }
 
 #[tokio::test]
 async fn a_daemon_that_stops_refuses_and_is_alive() {
-    let house = House::new();
-    house.readiness.stopping("the last image is saved");
+    let fixture = Fixture::new();
+    fixture.readiness.stopping("the last image is saved");
     for path in ["/v1/status", "/readyz", "/metrics"] {
-        let refused = house.get(path).await;
+        let refused = fixture.get(path).await;
         refused.refused("shutting_down", None);
         assert!(refused.problem().detail.contains("the last image"), "{refused:?}");
         assert_eq!(refused.headers["retry-after"], "1");
     }
-    assert_eq!(house.get("/healthz").await.json(200)["stage"], "stopping");
+    assert_eq!(fixture.get("/healthz").await.json(200)["stage"], "stopping");
 }
 
 #[tokio::test]
 async fn what_was_made_or_begun_is_where_the_answer_says() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let cases = [
         ("/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#, "/v1/volumes/a"),
         ("/v1/volumes/a/clone", r#"{"name": "b"}"#, "/v1/volumes/b"),
@@ -131,9 +132,9 @@ async fn what_was_made_or_begun_is_where_the_answer_says() {
         ("/v1/images", "{}", "/v1/tasks/1"),
     ];
     for (path, body, expected) in cases {
-        let made = house.ask("POST", path, body).await;
+        let made = fixture.ask("POST", path, body).await;
         assert_eq!(made.headers["location"], expected, "{made:?}");
-        house.get(expected).await.json(200);
+        fixture.get(expected).await.json(200);
     }
 }
 
@@ -148,9 +149,9 @@ async fn strangers_are_forbidden_everything() {
 
 #[tokio::test]
 async fn the_status_adds_up() {
-    let house = House::new();
-    house.create("a").await;
-    let status = house.get("/v1/status").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let status = fixture.get("/v1/status").await.json(200);
     let pool = &status["pool"];
     let bytes = |name: &str| pool[name].as_u64().expect("a number of bytes");
     assert_eq!(bytes("size_bytes"), bytes("used_bytes") + bytes("free_bytes"));
@@ -165,9 +166,9 @@ async fn the_status_adds_up() {
 
 #[tokio::test]
 async fn each_metric_has_help_type_and_a_sample() {
-    let house = House::new();
-    house.create("a").await;
-    let answer = house.get("/metrics").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let answer = fixture.get("/metrics").await;
     assert_eq!(answer.status, 200);
     for line in answer.text.lines().filter(|line| line.starts_with("# TYPE ")) {
         let name = line.split(' ').nth(2).expect("a name");
@@ -189,6 +190,6 @@ async fn each_metric_has_help_type_and_a_sample() {
 
 #[tokio::test]
 async fn the_document_is_served_as_it_is_committed() {
-    let house = House::new();
-    assert_eq!(house.get("/openapi.json").await.text, api::openapi_json());
+    let fixture = Fixture::new();
+    assert_eq!(fixture.get("/openapi.json").await.text, api::openapi_json());
 }

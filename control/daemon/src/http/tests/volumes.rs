@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use block_device::{BlockDevice, ByteRange, Zeroes};
 use serde_json::json;
 
-use super::House;
+use super::Fixture;
 use crate::exports::TIMED_ONE_IN;
 
 #[tokio::test]
 async fn a_volume_is_created_empty_with_the_defaults() {
-    let house = House::new();
-    let volume = house.create("db").await;
-    let socket = house.dir.path().join("nbd.sock");
+    let fixture = Fixture::new();
+    let volume = fixture.create("db").await;
+    let socket = fixture.dir.path().join("nbd.sock");
     let nbd_uri = format!("nbd+unix:///db?socket={}", socket.display());
     let mut expected = json!({
         "name": "db", "id": volume["id"], "size_bytes": 1 << 20, "sector_bytes": 512,
@@ -24,16 +24,16 @@ async fn a_volume_is_created_empty_with_the_defaults() {
         "ring_clients": 0, "users": [], "owner": null, "labels": {},
     });
     assert_eq!(volume, expected);
-    expected["ram_bytes"] = house.get("/v1/volumes/db").await.json(200)["ram_bytes"].clone();
-    assert_eq!(house.get("/v1/volumes/db").await.json(200), expected);
+    expected["ram_bytes"] = fixture.get("/v1/volumes/db").await.json(200)["ram_bytes"].clone();
+    assert_eq!(fixture.get("/v1/volumes/db").await.json(200), expected);
 }
 
 #[tokio::test]
 async fn a_volume_is_created_as_it_is_asked_for() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let body = r#"{"name": "a", "size": 8192, "sector_bytes": 4096, "reduction": "compress",
                    "durability": "ram", "capacity": "thin", "mirror": "no"}"#;
-    let volume = house.ask("POST", "/v1/volumes", body).await.json(201);
+    let volume = fixture.ask("POST", "/v1/volumes", body).await.json(201);
     assert_eq!(volume["size_bytes"], 8192);
     assert_eq!(volume["sector_bytes"], 4096);
     assert_eq!(volume["reduction"], "compress");
@@ -42,23 +42,23 @@ async fn a_volume_is_created_as_it_is_asked_for() {
 
 #[tokio::test]
 async fn volumes_are_listed_by_name() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["b", "a", "c"] {
-        house.create(name).await;
+        fixture.create(name).await;
     }
-    let list = house.get("/v1/volumes").await.json(200);
+    let list = fixture.get("/v1/volumes").await.json(200);
     let names: Vec<_> = list.as_array().expect("an array").iter().map(|it| &it["name"]).collect();
     assert_eq!(names, ["a", "b", "c"]);
 }
 
 #[tokio::test]
 async fn each_volume_tells_how_long_its_own_requests_took() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for name in ["busy", "quiet"] {
-        house.create(name).await;
+        fixture.create(name).await;
     }
-    let volume = house.volume("busy");
-    let device = house.service.catalog.device(&volume);
+    let volume = fixture.volume("busy");
+    let device = fixture.service.catalog.device(&volume);
     let mut block = vec![0; 4096];
     for _ in 0..TIMED_ONE_IN * 4 {
         device.read(0, &mut block).expect("it can be read");
@@ -67,8 +67,8 @@ async fn each_volume_tells_how_long_its_own_requests_took() {
     for _ in 0..3 {
         device.flush().expect("it can be flushed");
     }
-    let list = house.get("/v1/latencies").await.json(200);
-    let busy = house.get("/v1/volumes/busy/latencies").await.json(200);
+    let list = fixture.get("/v1/latencies").await.json(200);
+    let busy = fixture.get("/v1/volumes/busy/latencies").await.json(200);
     assert_eq!(list, json!([busy]), "no request of the other was timed");
     assert_eq!((&busy["volume"], &busy["id"]), (&json!("busy"), &json!(volume.id())));
     for (kind, timed) in [("reads", 4), ("writes", 4), ("flushes", 3)] {
@@ -82,27 +82,27 @@ async fn each_volume_tells_how_long_its_own_requests_took() {
         assert_eq!(counts.len(), bounds.len() + 1);
         assert_eq!(counts.iter().filter_map(|it| it.as_u64()).sum::<u64>(), timed);
     }
-    let quiet = house.get("/v1/volumes/quiet/latencies").await.json(200);
+    let quiet = fixture.get("/v1/volumes/quiet/latencies").await.json(200);
     let nothing = json!({"timed": 0, "mean_us": null, "p50_us": null, "p99_us": null,
                          "max_us": null, "counts": []});
     assert_eq!((&quiet["reads"], &quiet["flushes"]), (&nothing, &nothing));
-    house.get("/v1/volumes/gone/latencies").await.refused("not_found", None);
+    fixture.get("/v1/volumes/gone/latencies").await.refused("not_found", None);
 }
 
 #[tokio::test]
 async fn a_volume_of_the_same_name_has_no_latencies_of_the_one_before() {
-    let house = House::new();
-    house.create("db").await;
-    house.service.catalog.device(&house.volume("db")).flush().expect("it can be flushed");
-    assert_eq!(house.get("/v1/volumes/db/latencies").await.json(200)["flushes"]["timed"], 1);
-    assert_eq!(house.ask("DELETE", "/v1/volumes/db", "").await.status, 204);
-    house.create("db").await;
-    assert_eq!(house.get("/v1/latencies").await.json(200), json!([]));
+    let fixture = Fixture::new();
+    fixture.create("db").await;
+    fixture.service.catalog.device(&fixture.volume("db")).flush().expect("it can be flushed");
+    assert_eq!(fixture.get("/v1/volumes/db/latencies").await.json(200)["flushes"]["timed"], 1);
+    assert_eq!(fixture.ask("DELETE", "/v1/volumes/db", "").await.status, 204);
+    fixture.create("db").await;
+    assert_eq!(fixture.get("/v1/latencies").await.json(200), json!([]));
 }
 
 #[tokio::test]
 async fn each_bad_field_of_a_new_volume_is_named() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let cases = [
         (r#"{"name": "", "size": "1M"}"#, "invalid_field", "name"),
         (r#"{"name": "-a", "size": "1M"}"#, "invalid_field", "name"),
@@ -119,44 +119,44 @@ async fn each_bad_field_of_a_new_volume_is_named() {
         (r#"{"name": "a"}"#, "invalid_field", "size"),
     ];
     for (body, kind, field) in cases {
-        house.ask("POST", "/v1/volumes", body).await.refused(kind, Some(field));
+        fixture.ask("POST", "/v1/volumes", body).await.refused(kind, Some(field));
     }
-    assert_eq!(house.get("/v1/volumes").await.json(200), json!([]));
+    assert_eq!(fixture.get("/v1/volumes").await.json(200), json!([]));
 }
 
 #[tokio::test]
 async fn a_name_is_given_once() {
-    let house = House::new();
-    house.create("a").await;
-    let answer = house.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1M"}"#).await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let answer = fixture.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1M"}"#).await;
     answer.refused("already_exists", Some("name"));
 }
 
 #[tokio::test]
 async fn a_volume_that_does_not_exist_is_not_found() {
-    let house = House::new();
+    let fixture = Fixture::new();
     for (method, body) in [("GET", ""), ("PATCH", "{}"), ("DELETE", "")] {
-        house.ask(method, "/v1/volumes/nobody", body).await.refused("not_found", None);
+        fixture.ask(method, "/v1/volumes/nobody", body).await.refused("not_found", None);
     }
 }
 
 #[tokio::test]
 async fn a_volume_is_changed_in_several_ways_at_once() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     let body = r#"{"size": "2MiB", "reduction": "none", "name": "b"}"#;
-    let volume = house.ask("PATCH", "/v1/volumes/a", body).await.json(200);
+    let volume = fixture.ask("PATCH", "/v1/volumes/a", body).await.json(200);
     assert_eq!(volume["name"], "b");
     assert_eq!(volume["size_bytes"], 2 << 20);
     assert_eq!(volume["reduction"], "none");
-    house.get("/v1/volumes/a").await.refused("not_found", None);
+    fixture.get("/v1/volumes/a").await.refused("not_found", None);
 }
 
 #[tokio::test]
 async fn each_bad_field_of_a_change_is_named() {
-    let house = House::new();
-    house.create("a").await;
-    house.create("b").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.create("b").await;
     let cases = [
         (r#"{"size": 4097}"#, "invalid_field", "size"),
         (r#"{"force": true}"#, "invalid_field", "force"),
@@ -165,36 +165,39 @@ async fn each_bad_field_of_a_change_is_named() {
         (r#"{"sector_bytes": 512}"#, "unknown_field", "sector_bytes"),
     ];
     for (body, kind, field) in cases {
-        house.ask("PATCH", "/v1/volumes/a", body).await.refused(kind, Some(field));
+        fixture.ask("PATCH", "/v1/volumes/a", body).await.refused(kind, Some(field));
     }
 }
 
 #[tokio::test]
 async fn a_shrink_that_cuts_off_data_takes_force() {
-    let house = House::new();
-    house.create("a").await;
-    let volume = house.volume("a");
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let volume = fixture.volume("a");
     volume.write((1 << 20) - 4096, &[7; 4096]).expect("there is room");
     let shrink = r#"{"size": "512KiB"}"#;
-    house.ask("PATCH", "/v1/volumes/a", shrink).await.refused("data_behind_new_end", Some("size"));
+    fixture
+        .ask("PATCH", "/v1/volumes/a", shrink)
+        .await
+        .refused("data_behind_new_end", Some("size"));
     let forced = r#"{"size": "512KiB", "force": true}"#;
-    let volume = house.ask("PATCH", "/v1/volumes/a", forced).await.json(200);
+    let volume = fixture.ask("PATCH", "/v1/volumes/a", forced).await.json(200);
     assert_eq!(volume["size_bytes"], 512 << 10);
     assert_eq!(volume["written_bytes"], 0);
 }
 
 #[tokio::test]
 async fn a_deleted_volume_is_gone() {
-    let house = House::new();
-    house.create("a").await;
-    house.ask("DELETE", "/v1/volumes/a", "").await.nothing();
-    house.get("/v1/volumes/a").await.refused("not_found", None);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.ask("DELETE", "/v1/volumes/a", "").await.nothing();
+    fixture.get("/v1/volumes/a").await.refused("not_found", None);
 }
 
 /// Opens an export with the short handshake: greeting, flags, the option `EXPORT_NAME`, then size
 /// and flags.
-fn connect_nbd(house: &House, name: &str) -> UnixStream {
-    let mut client = UnixStream::connect(house.dir.path().join("nbd.sock")).expect("a server");
+fn connect_nbd(fixture: &Fixture, name: &str) -> UnixStream {
+    let mut client = UnixStream::connect(fixture.dir.path().join("nbd.sock")).expect("a server");
     client.read_exact(&mut [0; 18]).expect("a greeting");
     let mut message = vec![0, 0, 0, 3];
     message.extend(b"IHAVEOPT");
@@ -208,19 +211,19 @@ fn connect_nbd(house: &House, name: &str) -> UnixStream {
 
 #[tokio::test]
 async fn a_volume_that_an_nbd_client_has_open_is_neither_deleted_nor_renamed() {
-    let house = House::new();
-    house.create("a").await;
-    let client = connect_nbd(&house, "a");
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["nbd_connections"], 1);
-    let answer = house.ask("DELETE", "/v1/volumes/a", "").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let client = connect_nbd(&fixture, "a");
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["nbd_connections"], 1);
+    let answer = fixture.ask("DELETE", "/v1/volumes/a", "").await;
     answer.refused("in_use", None);
     assert!(answer.problem().detail.contains("1 NBD connection"), "{answer:?}");
-    let answer = house.ask("PATCH", "/v1/volumes/a", r#"{"name": "b"}"#).await;
+    let answer = fixture.ask("PATCH", "/v1/volumes/a", r#"{"name": "b"}"#).await;
     answer.refused("in_use", Some("name"));
     drop(client);
     for _ in 0..10_000 {
-        if house.get("/v1/volumes/a").await.json(200)["nbd_connections"] == 0 {
-            house.ask("DELETE", "/v1/volumes/a", "").await.nothing();
+        if fixture.get("/v1/volumes/a").await.json(200)["nbd_connections"] == 0 {
+            fixture.ask("DELETE", "/v1/volumes/a", "").await.nothing();
             return;
         }
         tokio::task::yield_now().await;
@@ -230,21 +233,21 @@ async fn a_volume_that_an_nbd_client_has_open_is_neither_deleted_nor_renamed() {
 
 #[tokio::test]
 async fn users_of_a_volume_are_named_and_unknown_ones_refused() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let body = r#"{"name": "a", "size": "1MiB"}"#;
-    house.ask("POST", "/v1/volumes", body).await.json(201);
+    fixture.ask("POST", "/v1/volumes", body).await.json(201);
     let patch = r#"{"users": ["root", "4242"]}"#;
-    let changed = house.ask("PATCH", "/v1/volumes/a", patch).await.json(200);
+    let changed = fixture.ask("PATCH", "/v1/volumes/a", patch).await.json(200);
     assert_eq!(changed["users"], serde_json::json!(["root", "4242"]));
     let patch = r#"{"users": ["no-such-user"]}"#;
-    let problem = house.ask("PATCH", "/v1/volumes/a", patch).await.json(422);
+    let problem = fixture.ask("PATCH", "/v1/volumes/a", patch).await.json(422);
     assert_eq!(problem["field"], "users");
-    let shown = house.get("/v1/volumes/a").await.json(200);
+    let shown = fixture.get("/v1/volumes/a").await.json(200);
     assert_eq!(shown["users"], serde_json::json!(["root", "4242"]));
 }
 
-async fn settings(house: &House) -> serde_json::Value {
-    let mut volume = house.get("/v1/volumes/a").await.json(200);
+async fn settings(fixture: &Fixture) -> serde_json::Value {
+    let mut volume = fixture.get("/v1/volumes/a").await.json(200);
     for usage in ["ram_bytes", "written_bytes", "fill_bytes", "ratio"] {
         volume.as_object_mut().expect("an object").remove(usage);
     }
@@ -253,12 +256,12 @@ async fn settings(house: &House) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_change_that_is_refused_in_part_changes_nothing() {
-    let house = House::new();
-    house.create("a").await;
-    house.create("taken").await;
-    let volume = house.volume("a");
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    fixture.create("taken").await;
+    let volume = fixture.volume("a");
     volume.write((1 << 20) - 4096, &[7; 4096]).expect("there is room");
-    let before = settings(&house).await;
+    let before = settings(&fixture).await;
     let rest = r#""reduction": "none", "durability": "image", "users": ["0"]"#;
     let cases = [
         (r#""name": "b", "size": "512KiB""#, "data_behind_new_end", Some("size")),
@@ -269,127 +272,127 @@ async fn a_change_that_is_refused_in_part_changes_nothing() {
     ];
     for (part, kind, field) in cases {
         let body = format!("{{{part}, {rest}}}");
-        house.ask("PATCH", "/v1/volumes/a", &body).await.refused(kind, field);
-        assert_eq!(settings(&house).await, before, "{body}");
+        fixture.ask("PATCH", "/v1/volumes/a", &body).await.refused(kind, field);
+        assert_eq!(settings(&fixture).await, before, "{body}");
     }
     let all = format!(r#"{{"name": "b", "size": "2MiB", "capacity": "guaranteed", {rest}}}"#);
-    let changed = house.ask("PATCH", "/v1/volumes/a", &all).await.json(200);
+    let changed = fixture.ask("PATCH", "/v1/volumes/a", &all).await.json(200);
     assert_eq!((&changed["name"], &changed["size_bytes"]), (&json!("b"), &json!(2 << 20)));
     assert_eq!((&changed["durability"], &changed["users"]), (&json!("image"), &json!(["0"])));
 }
 
 #[tokio::test]
 async fn what_has_changed_since_it_was_read_is_left_alone() {
-    let house = House::new();
-    let made = house.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#).await;
+    let fixture = Fixture::new();
+    let made = fixture.ask("POST", "/v1/volumes", r#"{"name": "a", "size": "1MiB"}"#).await;
     let first = made.headers["etag"].to_str().expect("text").to_owned();
-    house.volume("a").write(0, &[7; 4096]).expect("there is room");
-    assert_eq!(house.get("/v1/volumes/a").await.headers["etag"], first, "its use is no change");
+    fixture.volume("a").write(0, &[7; 4096]).expect("there is room");
+    assert_eq!(fixture.get("/v1/volumes/a").await.headers["etag"], first, "its use is no change");
     let grow = ("PATCH", "/v1/volumes/a", r#"{"size": "2MiB"}"#);
-    let grown = house.ask_if(grow, Some(&format!("\"other\", {first}"))).await;
+    let grown = fixture.ask_if(grow, Some(&format!("\"other\", {first}"))).await;
     grown.json(200);
     assert_ne!(grown.headers["etag"], first);
     for request in [grow, ("DELETE", "/v1/volumes/a", "")] {
-        house.ask_if(request, Some(&first)).await.refused("precondition_failed", None);
-        house.ask_if(request, Some("W/\"weak\"")).await.refused("precondition_failed", None);
+        fixture.ask_if(request, Some(&first)).await.refused("precondition_failed", None);
+        fixture.ask_if(request, Some("W/\"weak\"")).await.refused("precondition_failed", None);
     }
-    house.ask_if(grow, Some("*")).await.json(200);
-    let now = house.get("/v1/volumes/a").await.headers["etag"].to_str().expect("text").to_owned();
-    house.ask_if(("DELETE", "/v1/volumes/a", ""), Some(&now)).await.nothing();
+    fixture.ask_if(grow, Some("*")).await.json(200);
+    let now = fixture.get("/v1/volumes/a").await.headers["etag"].to_str().expect("text").to_owned();
+    fixture.ask_if(("DELETE", "/v1/volumes/a", ""), Some(&now)).await.nothing();
 }
 
 #[tokio::test]
 async fn clients_are_disconnected_when_they_are_told_to_or_the_volume_goes_by_force() {
-    let house = House::new();
-    house.create("a").await;
-    let mut client = connect_nbd(&house, "a");
-    let gone = house.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let mut client = connect_nbd(&fixture, "a");
+    let gone = fixture.ask("POST", "/v1/volumes/a/disconnect", "").await.json(200);
     assert_eq!(gone, json!({"nbd": 1, "ring": 0, "vhost_user": 0}));
     assert_eq!(client.read(&mut [0; 1]).expect("an orderly end"), 0);
-    let mut client = connect_nbd(&house, "a");
+    let mut client = connect_nbd(&fixture, "a");
     let export = r#"{"volume": "a", "protocol": "vhost-user"}"#;
-    house.ask("POST", "/v1/exports", export).await.json(201);
-    house.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
-    house.ask("POST", "/v1/attachments", r#"{"volume": "a", "share": true}"#).await.json(201);
-    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.refused("in_use", None);
-    house.ask("DELETE", "/v1/attachments/a", "").await.nothing();
-    house.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
+    fixture.ask("POST", "/v1/exports", export).await.json(201);
+    fixture.ask("DELETE", "/v1/volumes/a", "").await.refused("in_use", None);
+    fixture.ask("POST", "/v1/attachments", r#"{"volume": "a", "share": true}"#).await.json(201);
+    fixture.ask("DELETE", "/v1/volumes/a?force=true", "").await.refused("in_use", None);
+    fixture.ask("DELETE", "/v1/attachments/a", "").await.nothing();
+    fixture.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
     assert_eq!(client.read(&mut [0; 1]).expect("an orderly end"), 0);
-    assert_eq!(house.get("/v1/exports").await.json(200), json!([]));
-    house.get("/v1/volumes/a").await.refused("not_found", None);
+    assert_eq!(fixture.get("/v1/exports").await.json(200), json!([]));
+    fixture.get("/v1/volumes/a").await.refused("not_found", None);
 }
 
 #[tokio::test]
 async fn a_volume_that_belongs_to_somebody_is_taken_from_them_by_force_only() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let body = r#"{"name": "topic", "size": "8MiB", "owner": "broker", "labels": {"a": "b"}}"#;
-    let made = house.ask("POST", "/v1/volumes", body).await.json(201);
+    let made = fixture.ask("POST", "/v1/volumes", body).await.json(201);
     assert_eq!((&made["owner"], &made["labels"]), (&json!("broker"), &json!({"a": "b"})));
-    house
+    fixture
         .ask("POST", "/v1/snapshots", r#"{"volumes": ["topic"], "snapshot": "s"}"#)
         .await
         .json(201);
     let (path, restore) = ("/v1/volumes/topic", "/v1/snapshots/topic@s/restore");
     for patch in [r#"{"name": "mine"}"#, r#"{"size": "4MiB"}"#] {
-        let answer = house.ask("PATCH", path, patch).await;
+        let answer = fixture.ask("PATCH", path, patch).await;
         answer.refused("in_use", None);
         assert!(answer.problem().detail.contains("its owner is broker"), "{}", answer.text);
     }
-    house.ask("POST", restore, "").await.refused("in_use", None);
-    house.ask("POST", &format!("{restore}?force=true"), "").await.json(200);
-    house.ask("DELETE", "/v1/snapshots/topic@s", "").await.nothing();
-    house.ask("DELETE", path, "").await.refused("in_use", None);
+    fixture.ask("POST", restore, "").await.refused("in_use", None);
+    fixture.ask("POST", &format!("{restore}?force=true"), "").await.json(200);
+    fixture.ask("DELETE", "/v1/snapshots/topic@s", "").await.nothing();
+    fixture.ask("DELETE", path, "").await.refused("in_use", None);
     let renamed = r#"{"name": "mine", "size": "4MiB", "force": true}"#;
-    let renamed = house.ask("PATCH", path, renamed).await.json(200);
+    let renamed = fixture.ask("PATCH", path, renamed).await.json(200);
     assert_eq!((&renamed["owner"], &renamed["labels"]), (&json!("broker"), &json!({"a": "b"})));
-    house.ask("DELETE", "/v1/volumes/mine", "").await.refused("in_use", None);
-    house.ask("DELETE", "/v1/volumes/mine?force=true", "").await.nothing();
+    fixture.ask("DELETE", "/v1/volumes/mine", "").await.refused("in_use", None);
+    fixture.ask("DELETE", "/v1/volumes/mine?force=true", "").await.nothing();
 }
 
 #[tokio::test]
 async fn volumes_of_a_broker_are_left_out_of_the_sum_of_sizes() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let topic = r#"{"name": "topic", "size": "8MiB", "owner": "memlane-broker"}"#;
-    house.ask("POST", "/v1/volumes", topic).await.json(201);
-    house.ask("POST", "/v1/volumes", r#"{"name": "own", "size": "4MiB"}"#).await.json(201);
-    let status = house.get("/v1/status").await.json(200);
+    fixture.ask("POST", "/v1/volumes", topic).await.json(201);
+    fixture.ask("POST", "/v1/volumes", r#"{"name": "own", "size": "4MiB"}"#).await.json(201);
+    let status = fixture.get("/v1/status").await.json(200);
     assert_eq!(status["pool"]["provisioned_bytes"], 4 << 20);
 }
 
 #[tokio::test]
 async fn what_belongs_to_a_broker_that_runs_is_not_changed_in_place_also_by_force() {
-    let house = House::new();
+    let fixture = Fixture::new();
     let body = r#"{"name": "topic", "size": "8MiB", "owner": "memlane-broker"}"#;
-    house.ask("POST", "/v1/volumes", body).await.json(201);
+    fixture.ask("POST", "/v1/volumes", body).await.json(201);
     let snapshot = r#"{"volumes": ["topic"], "snapshot": "s"}"#;
-    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    fixture.ask("POST", "/v1/snapshots", snapshot).await.json(201);
     let restore = "/v1/snapshots/topic@s/restore?force=true";
     let shrink = r#"{"size": "4MiB", "force": true}"#;
-    let lock = house.dir.path().join("broker.lock");
+    let lock = fixture.dir.path().join("broker.lock");
     let lock = std::fs::File::create(lock).expect("there is room");
     lock.try_lock().expect("nobody has it");
     for (method, path, body) in [("POST", restore, ""), ("PATCH", "/v1/volumes/topic", shrink)] {
-        let answer = house.ask(method, path, body).await;
+        let answer = fixture.ask(method, path, body).await;
         answer.refused("in_use", None);
         assert!(answer.problem().detail.contains("which is running"), "{}", answer.text);
     }
     let larger = r#"{"size": "16MiB"}"#;
-    house.ask("PATCH", "/v1/volumes/topic", larger).await.json(200);
+    fixture.ask("PATCH", "/v1/volumes/topic", larger).await.json(200);
     // The broker's own operations, and a forced request that removes a volume from the broker.
     let renamed = r#"{"name": "mine", "force": true}"#;
-    house.ask("PATCH", "/v1/volumes/topic", renamed).await.json(200);
+    fixture.ask("PATCH", "/v1/volumes/topic", renamed).await.json(200);
     lock.unlock().expect("it is held");
-    house.ask("POST", "/v1/snapshots/mine@s/restore?force=true", "").await.json(200);
-    house.ask("PATCH", "/v1/volumes/mine", shrink).await.json(200);
+    fixture.ask("POST", "/v1/snapshots/mine@s/restore?force=true", "").await.json(200);
+    fixture.ask("PATCH", "/v1/volumes/mine", shrink).await.json(200);
     lock.try_lock().expect("the daemon let it go");
 }
 
 #[tokio::test]
 async fn owners_and_labels_change_as_a_whole_or_not_at_all() {
-    let house = House::new();
-    let before = house.create("db").await;
+    let fixture = Fixture::new();
+    let before = fixture.create("db").await;
     let patch = r#"{"owner": "team", "labels": {"site": "b", "rack": "7"}}"#;
-    let after = house.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
+    let after = fixture.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
     assert_eq!((&before["owner"], &after["owner"]), (&json!(null), &json!("team")));
     for (patch, field) in [
         (r#"{"owner": "a b"}"#, "owner"),
@@ -397,46 +400,46 @@ async fn owners_and_labels_change_as_a_whole_or_not_at_all() {
         (r#"{"labels": {"a": "\u001b"}, "owner": ""}"#, "labels"),
         (r#"{"owner": "other", "name": "*"}"#, "name"),
     ] {
-        house.ask("PATCH", "/v1/volumes/db", patch).await.refused("invalid_field", Some(field));
-        assert_eq!(house.get("/v1/volumes/db").await.json(200), after, "{patch}");
+        fixture.ask("PATCH", "/v1/volumes/db", patch).await.refused("invalid_field", Some(field));
+        assert_eq!(fixture.get("/v1/volumes/db").await.json(200), after, "{patch}");
     }
     let body = r#"{"name": "x", "size": 8192, "owner": "-"}"#;
-    house.ask("POST", "/v1/volumes", body).await.refused("invalid_field", Some("owner"));
+    fixture.ask("POST", "/v1/volumes", body).await.refused("invalid_field", Some("owner"));
     let patch = r#"{"owner": "", "labels": {"rack": ""}}"#;
-    let after = house.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
+    let after = fixture.ask("PATCH", "/v1/volumes/db", patch).await.json(200);
     assert_eq!((&after["owner"], &after["labels"]), (&json!(null), &json!({"site": "b"})));
 }
 
 #[tokio::test]
 async fn what_a_client_has_just_written_is_shown_at_once() {
-    let house = House::new();
-    house.create("a").await;
-    let device = house.service.catalog.device(&house.volume("a"));
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let device = fixture.service.catalog.device(&fixture.volume("a"));
     for count in 1..=8 {
         device.write((count - 1) * 4096, &[7; 4096]).expect("there is room");
-        let shown = house.get("/v1/volumes/a").await.json(200);
+        let shown = fixture.get("/v1/volumes/a").await.json(200);
         assert_eq!(shown["written_bytes"], count * 4096);
     }
     device.discard(ByteRange::new(0, 4096)).expect("it needs no memory");
-    assert_eq!(house.get("/v1/volumes/a").await.json(200)["written_bytes"], 7 * 4096);
+    assert_eq!(fixture.get("/v1/volumes/a").await.json(200)["written_bytes"], 7 * 4096);
 }
 
 /// Modification time of the volume's file.
-fn modified(house: &House) -> SystemTime {
-    let metered = house.service.catalog.metered(house.volume("a").id());
+fn modified(fixture: &Fixture) -> SystemTime {
+    let metered = fixture.service.catalog.metered(fixture.volume("a").id());
     metered.expect("it is there").modified()
 }
 
 #[tokio::test]
 async fn a_volume_is_modified_by_each_change_and_by_nothing_else() {
-    let house = House::new();
-    house.create("a").await;
+    let fixture = Fixture::new();
+    fixture.create("a").await;
     let snapshot = r#"{"volumes": ["a"], "snapshot": "s"}"#;
-    house.ask("POST", "/v1/snapshots", snapshot).await.json(201);
-    let device = house.service.catalog.device(&house.volume("a"));
-    let mut before = modified(&house);
+    fixture.ask("POST", "/v1/snapshots", snapshot).await.json(201);
+    let device = fixture.service.catalog.device(&fixture.volume("a"));
+    let mut before = modified(&fixture);
     let mut check = |what: &str, changes: bool| {
-        let after = modified(&house);
+        let after = modified(&fixture);
         assert_eq!(after > before, changes, "{what}: {before:?}, {after:?}");
         assert!(changes || after == before, "{what}: {before:?}, {after:?}");
         before = after;
@@ -450,9 +453,9 @@ async fn a_volume_is_modified_by_each_change_and_by_nothing_else() {
     check("zeroed", true);
     device.discard(ByteRange::new(0, 4096)).expect("it needs no memory");
     check("discarded", true);
-    house.ask("POST", "/v1/snapshots/a@s/restore", "").await.json(200);
+    fixture.ask("POST", "/v1/snapshots/a@s/restore", "").await.json(200);
     check("restored", true);
-    house.ask("PATCH", "/v1/volumes/a", r#"{"size": "32MiB"}"#).await.json(200);
+    fixture.ask("PATCH", "/v1/volumes/a", r#"{"size": "32MiB"}"#).await.json(200);
     check("resized", true);
     check("left alone", false);
 }
