@@ -6,22 +6,22 @@ use block_device::BlockDevice;
 use journal::{JournalErrorKind, Position, recover};
 use model::for_each_seed;
 use powercut::Disk;
-use support::{Bed, SET, Shadow, noise, plain_and_sealed, read, roomy, write};
+use support::{Fixture, SET, Shadow, noise, plain_and_sealed, read, roomy, write};
 
 const HEADER: u64 = 4096;
 /// A head and one incompressible page.
 const TRANSACTION: u64 = 8192;
 
 /// Flushes ten single pages: ten transactions of equal length in one segment.
-fn ten_transactions() -> (Bed, u64) {
-    let bed = Bed::new(roomy());
-    let volume = bed.create("one");
+fn ten_transactions() -> (Fixture, u64) {
+    let fixture = Fixture::new(roomy());
+    let volume = fixture.create("one");
     for block in 0..10 {
         write(&volume, block, &noise(block));
         volume.flush().expect("the disk works");
     }
     let volume_id = volume.id();
-    (bed, volume_id)
+    (fixture, volume_id)
 }
 
 fn first_segment(disk: &Disk) -> String {
@@ -31,10 +31,10 @@ fn first_segment(disk: &Disk) -> String {
 /// Flips a bit in the first segment and expects an error of this kind that names it.
 #[track_caller]
 fn check_error(byte: u64, kind: JournalErrorKind) {
-    let (bed, _) = ten_transactions();
-    let name = first_segment(&bed.disk);
-    bed.disk.flip_bit(&name, byte * 8 + 3);
-    let error = read(&bed.disk, Position::START).expect_err("it is damaged");
+    let (fixture, _) = ten_transactions();
+    let name = first_segment(&fixture.disk);
+    fixture.disk.flip_bit(&name, byte * 8 + 3);
+    let error = read(&fixture.disk, Position::START).expect_err("it is damaged");
     assert_eq!(error.kind, kind, "{error}");
     assert!(error.to_string().contains(&name), "{error}");
 }
@@ -55,10 +55,10 @@ fn a_damaged_header_of_a_segment_in_use_is_an_error_that_names_it() {
 
 #[test]
 fn a_damaged_page_takes_one_block_and_no_other() {
-    let (bed, volume_id) = ten_transactions();
-    let name = first_segment(&bed.disk);
-    bed.disk.flip_bit(&name, (HEADER + 3 * TRANSACTION + 4096 + 77) * 8);
-    let (shadow, recovered) = read(&bed.disk, Position::START).expect("the rest is whole");
+    let (fixture, volume_id) = ten_transactions();
+    let name = first_segment(&fixture.disk);
+    fixture.disk.flip_bit(&name, (HEADER + 3 * TRANSACTION + 4096 + 77) * 8);
+    let (shadow, recovered) = read(&fixture.disk, Position::START).expect("the rest is whole");
     assert_eq!((recovered.damaged_blocks, recovered.damaged_segments), (1, vec![name]));
     for block in 0..10 {
         let expected = (block != 3).then(|| noise(block));
@@ -69,9 +69,9 @@ fn a_damaged_page_takes_one_block_and_no_other() {
 #[test]
 fn what_is_torn_at_the_end_is_left_out() {
     for byte in [1, 4090, 4096, 8191] {
-        let (bed, volume_id) = ten_transactions();
-        bed.disk.flip_bit(&first_segment(&bed.disk), (HEADER + 9 * TRANSACTION + byte) * 8);
-        let (shadow, recovered) = read(&bed.disk, Position::START).expect("the rest is whole");
+        let (fixture, volume_id) = ten_transactions();
+        fixture.disk.flip_bit(&first_segment(&fixture.disk), (HEADER + 9 * TRANSACTION + byte) * 8);
+        let (shadow, recovered) = read(&fixture.disk, Position::START).expect("the rest is whole");
         assert_eq!((recovered.transactions, recovered.damaged_blocks), (9, 0));
         assert_eq!(shadow.block(volume_id, 8), Some(noise(8)));
         assert_eq!(shadow.block(volume_id, 9), Some(vec![0; 4096]));
@@ -80,49 +80,49 @@ fn what_is_torn_at_the_end_is_left_out() {
 
 #[test]
 fn an_end_that_the_next_segment_knows_is_not_a_torn_one() {
-    let (bed, volume_id) = ten_transactions();
-    let first = first_segment(&bed.disk);
+    let (fixture, volume_id) = ten_transactions();
+    let first = first_segment(&fixture.disk);
     // A checkpoint moves the journal to a new segment.
-    let position = bed.journal.begin_checkpoint();
-    let volume = bed.engine.volume("one").expect("it is there");
+    let position = fixture.journal.begin_checkpoint();
+    let volume = fixture.engine.volume("one").expect("it is there");
     write(&volume, 20, &noise(20));
     volume.flush().expect("the disk works");
-    bed.disk.flip_bit(&first, (HEADER + 9 * TRANSACTION) * 8);
-    let error = read(&bed.disk, Position::START).expect_err("it is damaged");
+    fixture.disk.flip_bit(&first, (HEADER + 9 * TRANSACTION) * 8);
+    let error = read(&fixture.disk, Position::START).expect_err("it is damaged");
     assert_eq!(error.kind, JournalErrorKind::Damaged);
     assert!(error.to_string().contains(&first), "{error}");
-    let (shadow, _) = read(&bed.disk, position).expect("what an image lacks is whole");
+    let (shadow, _) = read(&fixture.disk, position).expect("what an image lacks is whole");
     assert_eq!(shadow.block(volume_id, 20), Some(noise(20)));
 }
 
 #[test]
 fn a_missing_segment_is_named() {
-    let bed = Bed::new(roomy());
-    let volume = bed.create("one");
+    let fixture = Fixture::new(roomy());
+    let volume = fixture.create("one");
     for block in 0..100 {
         write(&volume, block, &noise(block));
         volume.flush().expect("the disk works");
     }
-    let files = bed.disk.files();
+    let files = fixture.disk.files();
     assert!(files.len() > 3);
-    bed.disk.folder().remove(&files[1].name).expect("it is there");
-    let error = read(&bed.disk, Position::START).expect_err("a part is missing");
+    fixture.disk.folder().remove(&files[1].name).expect("it is there");
+    let error = read(&fixture.disk, Position::START).expect_err("a part is missing");
     assert_eq!(error.kind, JournalErrorKind::Missing);
     assert!(error.to_string().contains(&files[1].name), "{error}");
 }
 
 #[test]
 fn nothing_is_removed_that_a_missing_segment_would_join_again() {
-    let bed = Bed::new(roomy());
-    let volume = bed.create("one");
+    let fixture = Fixture::new(roomy());
+    let volume = fixture.create("one");
     for block in 0..100 {
         write(&volume, block, &noise(block));
         volume.flush().expect("the disk works");
     }
-    let files = bed.disk.files();
-    let folder = bed.disk.folder();
+    let files = fixture.disk.files();
+    let folder = fixture.disk.folder();
     folder.rename(&files[1].name, "aside").expect("it is there");
-    let later = Bed::on(bed.disk.clone(), Position::START, roomy());
+    let later = Fixture::on(fixture.disk.clone(), Position::START, roomy());
     later.journal.commit_table().expect("the disk works");
     later.journal.maintain().expect("the disk works");
     folder.rename("aside", &files[1].name).expect("it is there");
@@ -133,28 +133,28 @@ fn nothing_is_removed_that_a_missing_segment_would_join_again() {
     later.create("another");
     later.journal.commit_table().expect("the disk works");
     later.journal.end_checkpoint(position).expect("the disk works");
-    assert!(!bed.disk.files().contains(&files[0]), "a checkpoint drops them");
+    assert!(!fixture.disk.files().contains(&files[0]), "a checkpoint drops them");
 }
 
 #[test]
 fn other_files_in_the_folder_are_left_alone() {
-    let (bed, _) = ten_transactions();
+    let (fixture, _) = ten_transactions();
     for name in ["notes", "journal-99999999"] {
-        let file = bed.disk.folder().create(name, 8192).expect("there is room");
+        let file = fixture.disk.folder().create(name, 8192).expect("there is room");
         file.write(0, &[std::io::IoSlice::new(&[1; 4096])]).expect("the disk works");
     }
-    let later = Bed::on(bed.disk.clone(), Position::START, roomy());
+    let later = Fixture::on(fixture.disk.clone(), Position::START, roomy());
     later.journal.commit_table().expect("the disk works");
     later.journal.maintain().expect("the disk works");
-    let names: Vec<_> = bed.disk.files().into_iter().map(|file| file.name).collect();
+    let names: Vec<_> = fixture.disk.files().into_iter().map(|file| file.name).collect();
     assert!(names.contains(&"notes".to_owned()), "{names:?}");
     assert!(names.contains(&"journal-99999999".to_owned()), "{names:?}");
 }
 
 #[test]
 fn a_journal_of_another_pool_is_refused() {
-    let (bed, _) = ten_transactions();
-    let folder = bed.disk.folder();
+    let (fixture, _) = ten_transactions();
+    let folder = fixture.disk.folder();
     let other = *b"another pool's..";
     let error = recover(&*folder, None, other, Position::START, &mut Shadow::default());
     let error = error.expect_err("it is of another pool");
@@ -171,14 +171,14 @@ fn one_flipped_bit_never_gives_wrong_data() {
 }
 
 fn flip_bits() {
-    let (bed, volume_id) = ten_transactions();
+    let (fixture, volume_id) = ten_transactions();
     let used_bytes = HEADER + 10 * TRANSACTION;
     let mut outcomes = std::collections::BTreeMap::new();
     for_each_seed("cargo test -p journal --test damage", 300, |seed| {
         let mut random = model::Random::new(seed);
-        let (name, bit) = (first_segment(&bed.disk), random.below(used_bytes * 8));
-        bed.disk.flip_bit(&name, bit);
-        let outcome = match read(&bed.disk, Position::START) {
+        let (name, bit) = (first_segment(&fixture.disk), random.below(used_bytes * 8));
+        fixture.disk.flip_bit(&name, bit);
+        let outcome = match read(&fixture.disk, Position::START) {
             Ok((shadow, recovered)) => {
                 let found = (0..10).map(|block| shadow.block(volume_id, block));
                 let missing = check_blocks(found, recovered.transactions);
@@ -194,7 +194,7 @@ fn flip_bits() {
             }
         };
         *outcomes.entry(outcome).or_insert(0) += 1;
-        bed.disk.flip_bit(&name, bit);
+        fixture.disk.flip_bit(&name, bit);
     });
     eprintln!("measured: {outcomes:?}");
 }

@@ -18,7 +18,8 @@ use journal::{JournalErrorKind, Position};
 use powercut::Disk;
 use storage::Folder;
 use support::{
-    BLOCK, Bed, MIB, Shadow, key, noise, plain_and_sealed, read, roomy, sealed, wait_until, write,
+    BLOCK, Fixture, MIB, Shadow, key, noise, plain_and_sealed, read, roomy, sealed, wait_until,
+    write,
 };
 use volumes::{Durability, Reduction, ShrinkPolicy};
 
@@ -48,33 +49,34 @@ fn expected() -> Vec<(usize, u64, Vec<u8>)> {
 /// Builds a journal that uses every feature of the format: two runs, several segments, volumes
 /// created, renamed, resized and deleted, pages of both forms, references, fills and holes.
 fn build() -> Disk {
-    let mut bed = Bed::new(roomy());
+    let mut fixture = Fixture::new(roomy());
     {
-        let (beta, one, gone) = (bed.create("beta"), bed.create("one"), bed.create("gone"));
+        let (beta, one, gone) =
+            (fixture.create("beta"), fixture.create("one"), fixture.create("gone"));
         write(&beta, 1, &noise(1000));
         (3..40).for_each(|block| write(&beta, block, &noise(block)));
         (100..110).for_each(|block| write(&beta, block, &text(block)));
         write(&beta, 2, &noise(2000));
         write(&gone, 5, &noise(3000));
-        wait_until("compressing ends", || !bed.engine.maintain());
+        wait_until("compressing ends", || !fixture.engine.maintain());
         for volume in [&beta, &gone] {
             volume.flush().expect("the disk works");
         }
         (3..10).for_each(|block| write(&one, block, &noise(block)));
         one.flush().expect("the disk works");
     }
-    bed.engine.delete_volume("gone").expect("it is there");
-    bed.restart(roomy());
-    bed.engine.rename_volume("one", "gamma".parse().expect("a name")).expect("it is there");
-    bed.engine.resize_volume("gamma", 96 * MIB, ShrinkPolicy::KeepData).expect("it grows");
-    let beta = bed.engine.volume("beta").expect("it is there");
-    let gamma = bed.engine.volume("gamma").expect("it is there");
+    fixture.engine.delete_volume("gone").expect("it is there");
+    fixture.restart(roomy());
+    fixture.engine.rename_volume("one", "gamma".parse().expect("a name")).expect("it is there");
+    fixture.engine.resize_volume("gamma", 96 * MIB, ShrinkPolicy::KeepData).expect("it grows");
+    let beta = fixture.engine.volume("beta").expect("it is there");
+    let gamma = fixture.engine.volume("gamma").expect("it is there");
     write(&beta, 1, &[0xCD; BLOCK_BYTES]);
     beta.discard(ByteRange::new(2 * BLOCK, BLOCK)).expect("it is there");
     write(&gamma, 96 * MIB / BLOCK - 1, &noise(77));
     beta.flush().expect("the disk works");
     gamma.flush().expect("the disk works");
-    bed.disk.clone()
+    fixture.disk.clone()
 }
 
 #[track_caller]

@@ -14,7 +14,7 @@ use journal::{FailurePolicy, Journal, JournalOptions, JournalSpec, Position, Rec
 use model::{Random, for_each_seed};
 use powercut::{Cut, Disk, Effect, Fault, Loss, Moment};
 use storage::StorageAction::{Create, WriteDurably};
-use support::{BLOCK, Bed, Shadow, noise, plain_and_sealed, read, roomy, spec, write};
+use support::{BLOCK, Fixture, Shadow, noise, plain_and_sealed, read, roomy, spec, write};
 use volumes::Volume;
 
 const VOLUMES: [&str; 2] = ["one", "two"];
@@ -44,7 +44,7 @@ struct Image {
 
 /// A pool under a random schedule, and a record of all acknowledgements.
 struct Storm {
-    bed: Bed,
+    fixture: Fixture,
     random: Random,
     seed: u64,
     volume_ids: Vec<u64>,
@@ -57,10 +57,10 @@ struct Storm {
 
 impl Storm {
     fn run(seed: u64) -> Self {
-        let bed = Bed::new(options());
-        let volume_ids = VOLUMES.iter().map(|name| bed.create(name).id()).collect();
+        let fixture = Fixture::new(options());
+        let volume_ids = VOLUMES.iter().map(|name| fixture.create(name).id()).collect();
         let mut storm = Self {
-            bed,
+            fixture,
             random: Random::new(seed),
             seed,
             volume_ids,
@@ -73,7 +73,7 @@ impl Storm {
                 0..8 => storm.write(step),
                 8..12 => assert!(storm.flush(), "the disk works"),
                 12 => storm.checkpoint(),
-                13 => storm.bed.journal.maintain().expect("nothing fails outside of flushes"),
+                13 => storm.fixture.journal.maintain().expect("nothing fails outside of flushes"),
                 14 => storm.fail(),
                 _ => storm.restart(),
             }
@@ -83,7 +83,7 @@ impl Storm {
 
     fn volume(&mut self) -> Arc<Volume> {
         let name = self.random.pick(&VOLUMES);
-        self.bed.engine.volume(name).expect("it is there")
+        self.fixture.engine.volume(name).expect("it is there")
     }
 
     fn write(&mut self, step: u64) {
@@ -104,7 +104,7 @@ impl Storm {
                 true => volume.discard(range).expect("it is there"),
                 false => support::write(&volume, block, &contents),
             }
-            let written = self.bed.disk.now();
+            let written = self.fixture.disk.now();
             let versions = self.versions.entry((volume.id(), block)).or_default();
             versions.push(Version { written, contents });
         }
@@ -117,13 +117,13 @@ impl Storm {
         let counts = of_volume.map(|(&(_, block), versions)| (block, versions.len())).collect();
         let is_flushed = volume.flush().is_ok();
         if is_flushed {
-            self.flushes.push((self.bed.disk.now(), volume.id(), counts));
+            self.flushes.push((self.fixture.disk.now(), volume.id(), counts));
         }
         is_flushed
     }
 
     fn checkpoint(&mut self) {
-        let position = self.bed.journal.begin_checkpoint();
+        let position = self.fixture.journal.begin_checkpoint();
         let last = |versions: &Vec<Version>| versions.last().map(|it| it.contents.clone());
         let contents = self.versions.iter();
         let contents = contents.filter_map(|(&place, versions)| Some((place, last(versions)?)));
@@ -132,8 +132,8 @@ impl Storm {
             self.write(STEPS);
             assert!(self.flush(), "the disk works");
         }
-        self.images.push(Image { durable: self.bed.disk.now(), position, contents });
-        self.bed.journal.end_checkpoint(position).expect("nothing fails outside of flushes");
+        self.images.push(Image { durable: self.fixture.disk.now(), position, contents });
+        self.fixture.journal.end_checkpoint(position).expect("nothing fails outside of flushes");
     }
 
     /// Makes one or more calls of the next flush fail. The next run must not trust what the failed
@@ -142,10 +142,10 @@ impl Storm {
         let skipped = self.random.below(2);
         let effect = if self.random.one_in(2) { Effect::Io } else { Effect::NoSpace };
         let fault = Fault::once(&[WriteDurably, Create], skipped, effect);
-        self.bed.disk.inject(Fault { count: 1 + self.random.below(3), ..fault });
+        self.fixture.disk.inject(Fault { count: 1 + self.random.below(3), ..fault });
         self.write(STEPS + 1);
         let is_flushed = self.flush();
-        self.bed.disk.heal();
+        self.fixture.disk.heal();
         if !is_flushed && self.random.one_in(2) {
             self.restart();
         }
@@ -153,7 +153,7 @@ impl Storm {
 
     fn restart(&mut self) {
         let covered = self.images.last().map_or(Position::START, |image| image.position);
-        self.bed.restart_after(covered, options());
+        self.fixture.restart_after(covered, options());
     }
 
     /// Restores from the newest image that was durable by `moment` and the journal.
@@ -166,7 +166,7 @@ impl Storm {
 
     /// Compares the state after a power loss of an honest disk with the guarantees.
     fn judge(&self, cut: &Cut) {
-        let aftermath = self.bed.disk.after(cut);
+        let aftermath = self.fixture.disk.after(cut);
         let restored = self.restore(&aftermath.disk, cut.moment);
         let Some((restored, recovered)) = restored else {
             let image = self.images.iter().rfind(|image| image.durable <= cut.moment);
@@ -200,7 +200,7 @@ impl Storm {
 
     /// After a disk has lied once, contents may be old or reported as lost, but never wrong.
     fn judge_lie(&self, cut: &Cut) {
-        let aftermath = self.bed.disk.after(cut);
+        let aftermath = self.fixture.disk.after(cut);
         let Some((restored, _)) = self.restore(&aftermath.disk, cut.moment) else { return };
         for (&(id, block), versions) in &self.versions {
             let Some(found) = restored.block(id, block) else { continue };
@@ -234,7 +234,7 @@ fn what_was_flushed_survives_every_loss_of_power() {
             let storm = Storm::run(seed);
             assert_eq!(storm.volume_ids.len(), VOLUMES.len());
             for cut in 0..CUTS {
-                storm.judge(&Cut::random(seed * CUTS + cut, &storm.bed.disk));
+                storm.judge(&Cut::random(seed * CUTS + cut, &storm.fixture.disk));
             }
         });
     });
@@ -247,7 +247,7 @@ fn a_disk_that_lies_once_never_makes_contents_wrong() {
             let storm = Storm::run(seed + 1000);
             for cut in 0..CUTS {
                 let mut random = Random::new(seed * CUTS + cut);
-                let moment = Moment(random.below(storm.bed.disk.now().0 + 1));
+                let moment = Moment(random.below(storm.fixture.disk.now().0 + 1));
                 storm.judge_lie(&Cut { moment, loss: Loss::Lie, seed: random.number() });
             }
         });
@@ -264,15 +264,15 @@ fn long_options() -> JournalOptions {
 #[test]
 fn a_long_transaction_is_there_whole_or_not_at_all() {
     plain_and_sealed(|| {
-        let bed = Bed::new(long_options());
-        let volume = bed.create("one");
+        let fixture = Fixture::new(long_options());
+        let volume = fixture.create("one");
         volume.flush().expect("the disk works");
-        let before = bed.disk.now();
+        let before = fixture.disk.now();
         (0..LONG_BLOCKS).for_each(|block| write(&volume, block, &noise(block)));
         volume.flush().expect("the disk works");
         let mut random = Random::new(1);
         let is_whole = |cut: &Cut| {
-            let (shadow, _) = read(&bed.disk.after(cut).disk, Position::START)
+            let (shadow, _) = read(&fixture.disk.after(cut).disk, Position::START)
                 .unwrap_or_else(|error| panic!("{cut:?}: {error}"));
             let found = |block: &u64| shadow.knows(volume.id(), *block);
             let found: Vec<u64> = (0..LONG_BLOCKS).filter(found).collect();
@@ -282,11 +282,11 @@ fn a_long_transaction_is_there_whole_or_not_at_all() {
             !found.is_empty()
         };
         for _ in 0..100 {
-            let moment = Moment(before.0 + random.below(bed.disk.now().0 - before.0));
+            let moment = Moment(before.0 + random.below(fixture.disk.now().0 - before.0));
             let loss = random.pick(&Loss::HONEST);
             is_whole(&Cut { moment, loss, seed: random.number() });
         }
-        let moment = bed.disk.now();
+        let moment = fixture.disk.now();
         assert!(is_whole(&Cut { moment, loss: Loss::Everything, seed: 1 }), "it was flushed");
     });
 }

@@ -1,5 +1,5 @@
-//! Test bed: an engine that flushes through a journal on a simulated disk, with functions to read
-//! it back.
+//! Test fixture: an engine that flushes through a journal on a simulated disk, with functions to
+//! read it back.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
@@ -46,21 +46,21 @@ pub(crate) fn roomy() -> JournalOptions {
     JournalOptions { length_bytes_max: 64 * MIB, ..small() }
 }
 
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     memory: tempfile::TempDir,
     pub(crate) disk: Disk,
     pub(crate) engine: Arc<Engine>,
     pub(crate) journal: Arc<Journal>,
 }
 
-/// Parts of a test bed without its engine.
+/// Parts of a test fixture without its engine.
 pub(crate) struct Parts {
     pub(crate) memory: tempfile::TempDir,
     pub(crate) disk: Disk,
     pub(crate) journal: Arc<Journal>,
 }
 
-impl Bed {
+impl Fixture {
     /// Creates an empty pool, and a journal on an empty disk.
     pub(crate) fn new(options: JournalOptions) -> Self {
         Self::on(Disk::new(1 << 30), Position::START, options)

@@ -1,4 +1,4 @@
-//! Test bed: a writer with pool, journal and images, and a pool that follows its images.
+//! Test fixture: a writer with pool, journal and images, and a pool that follows its images.
 
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
 
