@@ -34,7 +34,7 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package {
         name: "memlane",
-        summary: "volumes in RAM: deduplicated, compressed, alive when their daemon is killed",
+        summary: "block volumes in RAM with deduplication, compression and snapshots",
         depends: "passwd, mount",
         recommends: "",
         programs: &["memlaned", "memlane"],
@@ -45,7 +45,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "memlane-dev",
-        summary: "C library for Memlane's volumes",
+        summary: "C library for Memlane volumes (development files)",
         depends: "memlane (= VERSION)",
         recommends: "",
         programs: &[],
@@ -59,7 +59,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "memlane-console",
-        summary: "users, tokens, HTTPS and a page before Memlane's daemon",
+        summary: "web console of Memlane with users, roles and API tokens",
         depends: "passwd, memlane (= VERSION)",
         recommends: "",
         programs: &["memlane-console"],
@@ -70,7 +70,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "memlane-machines",
-        summary: "virtual machines of libvirt on Memlane's volumes",
+        summary: "libvirt virtual machines on Memlane volumes",
         depends: "passwd, memlane (= VERSION)",
         recommends: "libvirt-daemon-system, qemu-system-x86",
         programs: &["memlane-machines"],
@@ -81,7 +81,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "memlane-csi",
-        summary: "volumes of Memlane for the pods of a Kubernetes node",
+        summary: "Kubernetes CSI driver for Memlane volumes",
         depends: "mount",
         recommends: "e2fsprogs, xfsprogs",
         programs: &["memlane-csi"],
@@ -92,7 +92,7 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         name: "memlane-broker",
-        summary: "message log on Memlane's volumes for clients of Kafka and PostgreSQL",
+        summary: "Kafka-compatible message broker with SQL, on Memlane volumes",
         depends: "passwd, memlane (= VERSION)",
         recommends: "",
         programs: &["memlane-broker"],
