@@ -12,6 +12,13 @@ const WINDOW: Duration = Duration::from_secs(600);
 /// Minimum time span for a forecast.
 const WINDOW_MIN: Duration = Duration::from_secs(30);
 
+/// Minimum time span for a forecast of any length.
+const WINDOW_LONG: Duration = Duration::from_secs(300);
+
+/// Maximum time to full, in multiples of a time span below [`WINDOW_LONG`]. The growth of one
+/// minute, such as at a start, does not continue for hours.
+const REACH_MAX: u128 = 20;
+
 /// Recent part of the window. A pool that grew only before it is not filling.
 const LATELY: Duration = Duration::from_secs(120);
 
@@ -88,6 +95,9 @@ impl Filling {
         let full_in_ms = u128::from(free) * window_ms / u128::from(grown);
         if full_in_ms > TIME_TO_FULL_MAX.as_millis() {
             return (FillState::Steady, None);
+        }
+        if window < WINDOW_LONG && full_in_ms > window_ms * REACH_MAX {
+            return (FillState::Unknown, None);
         }
         let rate = |bytes: u64| {
             u64::try_from(u128::from(bytes) * 1000 / window_ms.max(1)).unwrap_or(u64::MAX)
@@ -187,6 +197,15 @@ mod tests {
         assert_eq!(look_ahead(&[]), (FillState::Unknown, None));
         let (state, _) = look_ahead(&[(0, 100, &[]), (10, 500, &[])]);
         assert_eq!(state, FillState::Unknown, "too little is known");
+    }
+
+    #[test]
+    fn a_short_growth_does_not_forecast_hours() {
+        let (state, _) = look_ahead(&[(0, 100, &[]), (30, 110, &[]), (40, 110, &[])]);
+        assert_eq!(state, FillState::Unknown, "ten bytes in 40 s, and 890 are free");
+        let (state, found) = look_ahead(&[(0, 100, &[]), (40, 110, &[]), (300, 175, &[])]);
+        assert_eq!(state, FillState::Filling, "the same rate for five minutes");
+        assert_eq!(found.expect("it fills").full_in_seconds, 3300);
     }
 
     #[test]
