@@ -17,10 +17,10 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("qemu-nbd", "peers: a RAM disk over NBD"),
     ("qemu-storage-daemon", "peers: exports over NBD, FUSE and vhost-user"),
     ("mkfs.ext4", "log, peers: file systems on volumes"),
-    ("wipefs", "--destroy: whether a device is empty"),
-    ("blkid", "--destroy: whether a device is empty"),
+    ("wipefs", "--destroy: check that a device is empty"),
+    ("blkid", "--destroy: check that a device is empty"),
     ("taskset", "sql: servers on one core, clients on the others"),
-    ("perf", "whether hardware counters work"),
+    ("perf", "hardware counters"),
     ("modprobe", "peers: brd and null_blk, if the kernel has the modules"),
 ];
 
@@ -122,7 +122,7 @@ fn checks(session: &Session) -> Vec<Check> {
         let version = probes.remove(name).map(|probe| probe.detail);
         let reason = missing(&[Ability::Program(name)]);
         let is_available = reason.is_none();
-        let found = version.unwrap_or_else(|| "is here".to_owned());
+        let found = version.unwrap_or_else(|| "found".to_owned());
         let detail = reason.unwrap_or(found);
         checks.push(Check { name: name.to_owned(), is_available, detail, needed_for });
     }
@@ -130,9 +130,9 @@ fn checks(session: &Session) -> Vec<Check> {
     checks.push(daemon(probes.remove("memlaned")));
     checks.push(broker());
     for (name, needed_for) in [
-        ("pmu", "only recorded: cycles are those of the time stamp counter"),
-        ("rapl", "only recorded: energy is not measured"),
-        ("cgroup", "only recorded: CPU time is counted by process"),
+        ("pmu", "optional: without it, cycles are those of the time stamp counter"),
+        ("rapl", "optional: energy"),
+        ("cgroup", "optional: CPU time by cgroup"),
     ] {
         if let Some(Probe { is_available, detail }) = probes.remove(name) {
             checks.push(Check { name: name.to_owned(), is_available, detail, needed_for });
@@ -170,14 +170,14 @@ fn huge_pages() -> Check {
         }
         (false, Err(error)) => format!("{error:#}"),
     };
-    let needed_for = "pools and floors without TLB misses";
+    let needed_for = "pools and reference copies without TLB misses";
     Check { name: "huge pages".to_owned(), is_available, detail, needed_for }
 }
 
 fn postgres(probe: Option<Probe>) -> Check {
     let is_available = probe.is_some();
     let detail = probe.map_or_else(|| "install postgresql".to_owned(), |probe| probe.detail);
-    let needed_for = "peers, sql, tpcc, placement: a server of its own, and pgbench";
+    let needed_for = "peers, sql, tpcc, placement: a separate server, and pgbench";
     Check { name: "postgres".to_owned(), is_available, detail, needed_for }
 }
 
@@ -192,7 +192,7 @@ fn daemon(probe: Option<Probe>) -> Check {
 fn broker() -> Check {
     let reason = crate::sql::missing_broker();
     let is_available = reason.is_none();
-    let detail = reason.unwrap_or_else(|| "is here".to_owned());
+    let detail = reason.unwrap_or_else(|| "found".to_owned());
     let needed_for = "log, sql: topics, and queries of them";
     Check { name: "memlane-broker".to_owned(), is_available, detail, needed_for }
 }
@@ -205,7 +205,7 @@ fn text(findings: &Findings) -> String {
         host.cpu,
         bytes_text(host.memory_bytes),
         host.kernel,
-        host.virtualisation.as_deref().unwrap_or("not told")
+        host.virtualisation.as_deref().unwrap_or("unknown")
     )];
     let mut table = output::heading(" | what | needed for | found");
     table.extend(findings.checks.iter().map(|check| {
@@ -228,11 +228,7 @@ fn text(findings: &Findings) -> String {
         suite.obstacle.as_ref().map(|obstacle| format!("{}: {obstacle}", suite.name))
     });
     parts.extend(obstacles);
-    let skips = findings.skipped.iter().map(|skip| {
-        let (suite, case, target) = (skip.suite.name(), &skip.case, &skip.target);
-        format!("skipped: {suite} {case} on {target}: {}", skip.reason)
-    });
-    let skips: Vec<String> = skips.collect();
+    let skips = run::skips_text(&findings.skipped);
     if !skips.is_empty() {
         parts.push(skips.join("\n"));
     }

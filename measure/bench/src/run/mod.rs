@@ -20,7 +20,7 @@ pub(crate) use execute::unix_ms;
 pub(crate) use host::describe as describe_host;
 pub(crate) use once::make_once;
 pub(crate) use options::Options;
-pub(crate) use plan::{Cost, Plan, Profile, Skip, Step};
+pub(crate) use plan::{Cost, Plan, Profile, Skip, Step, skips_text};
 pub(crate) use probes::probe;
 pub(crate) use progress::{duration_text, show_part};
 pub(crate) use session::Session;

@@ -78,6 +78,33 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
+/// Formats skipped cases, one line for each reason: cases that are skipped on the same targets for
+/// the same reason share a line.
+pub(crate) fn skips_text(skips: &[Skip]) -> Vec<String> {
+    let mut by_target: Vec<(Suite, &str, &str, Vec<&str>)> = Vec::new();
+    for skip in skips {
+        let (suite, target, reason) = (skip.suite, skip.target.as_str(), skip.reason.as_str());
+        let known = by_target.iter_mut().find(|it| (it.0, it.1, it.2) == (suite, target, reason));
+        match known {
+            Some((_, _, _, cases)) => cases.push(&skip.case),
+            None => by_target.push((suite, target, reason, vec![&skip.case])),
+        }
+    }
+    let mut lines: Vec<(Suite, Vec<&str>, &str, Vec<&str>)> = Vec::new();
+    for (suite, target, reason, cases) in by_target {
+        let known = lines.iter_mut().find(|it| (it.0, it.2, &it.3) == (suite, reason, &cases));
+        match known {
+            Some((_, targets, _, _)) => targets.push(target),
+            None => lines.push((suite, vec![target], reason, cases)),
+        }
+    }
+    let text = |(suite, targets, reason, cases): &(Suite, Vec<&str>, &str, Vec<&str>)| {
+        let (cases, targets) = (cases.join(", "), targets.join(" and "));
+        format!("skipped: {} {cases} on {targets}: {reason}", suite.name())
+    };
+    lines.iter().map(text).collect()
+}
+
 /// All steps of one or more suites.
 #[derive(Default)]
 pub(crate) struct Plan<'plan> {
@@ -93,5 +120,37 @@ impl Plan<'_> {
             written_bytes: sum.written_bytes + step.cost.written_bytes,
             memory_bytes: sum.memory_bytes.max(step.cost.memory_bytes),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_that_are_skipped_for_one_reason_share_a_line() {
+        let skip = |case: &str, target: &str, reason: &str| Skip {
+            suite: Suite::Cpio,
+            case: case.to_owned(),
+            target: target.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let skips = [
+            skip("sort", "volume NBD", "no files"),
+            skip("sort", "ring", "no files"),
+            skip("lmdb", "volume NBD", "no files"),
+            skip("lmdb", "ring", "no files"),
+            skip("duckdb", "all targets", "not installed"),
+            skip("tpcc", "ring", "too large"),
+        ];
+        let lines = skips_text(&skips);
+        assert_eq!(
+            lines,
+            [
+                "skipped: cpio sort, lmdb on volume NBD and ring: no files",
+                "skipped: cpio duckdb on all targets: not installed",
+                "skipped: cpio tpcc on ring: too large",
+            ]
+        );
     }
 }

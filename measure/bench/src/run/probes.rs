@@ -30,6 +30,9 @@ fn judge_pmu(text: &str) -> Probe {
     if text.lines().any(counts) {
         return yes("perf counts cycles");
     }
+    if text.contains("not supported") {
+        return no("no hardware counters: perf reports cycles as not supported".to_owned());
+    }
     no(format!("no hardware counters: {}", first_line(text)))
 }
 
@@ -37,9 +40,9 @@ fn rapl() -> Probe {
     let counter = Path::new("/sys/class/powercap/intel-rapl:0/energy_uj");
     match fs::read_to_string(counter) {
         Ok(text) if text.trim().parse::<u64>().is_ok_and(|joules| joules > 0) => {
-            yes("the package's energy is counted")
+            yes("RAPL counts the energy of the CPU package")
         }
-        Ok(_) => no("the energy counter stands still".to_owned()),
+        Ok(_) => no("the energy counter does not advance".to_owned()),
         Err(error) => no(format!("no energy counter {}: {error}", counter.display())),
     }
 }
@@ -63,7 +66,7 @@ fn no(detail: String) -> Probe {
 }
 
 fn first_line(text: &str) -> &str {
-    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing")
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no output")
 }
 
 #[cfg(test)]

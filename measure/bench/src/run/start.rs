@@ -13,7 +13,7 @@ use system::Interruption;
 use super::alone::Alone;
 use super::execute::{Outcome, execute, unix_ms};
 use super::progress::duration_text;
-use super::{Options, Plan, Session, Skip, host, probes};
+use super::{Options, Plan, Session, Skip, host, probes, skips_text};
 use crate::output::{self, Form, bytes_text};
 
 /// Exit code for termination by Ctrl-C, by shell convention.
@@ -221,9 +221,8 @@ fn say_what_would_be_done(plan: &Plan, session: &Session, form: Form) {
         bytes_text(cost.memory_bytes),
         bytes_text(session.memory_available_bytes)
     ));
-    for skip in &plan.skipped {
-        let (suite, case, target) = (skip.suite.name(), &skip.case, &skip.target);
-        output::note(&format!("skipped: {suite} {case} on {target}: {}", skip.reason));
+    for line in skips_text(&plan.skipped) {
+        output::note(&line);
     }
 }
 

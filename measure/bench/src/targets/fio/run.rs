@@ -66,7 +66,7 @@ fn run_with(
     let output = tool.run()?;
     // Limited, because fio prints each failed request.
     let mut lines = output.stderr.lines().chain(output.stdout.lines());
-    let said = lines.find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    let said = lines.find(|line| !line.trim().is_empty()).unwrap_or("no output");
     ensure!(output.exit_code == Some(0), "fio failed ({:?}): {said}", output.exit_code);
     Ok(output.stdout)
 }

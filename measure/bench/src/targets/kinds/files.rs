@@ -156,7 +156,7 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = Tool::new("losetup --detach").arg(&self.device).check() {
-            eprintln!("{} stays: {error:#}", self.device.display());
+            eprintln!("cannot remove {}: {error:#}", self.device.display());
         }
     }
 }

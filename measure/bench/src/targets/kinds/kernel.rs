@@ -78,7 +78,7 @@ impl Drop for Zram {
         if removed.is_err()
             && let Err(error) = self.remove()
         {
-            eprintln!("{} stays: {error:#}", self.device().display());
+            eprintln!("cannot remove {}: {error:#}", self.device().display());
         }
     }
 }
@@ -120,7 +120,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = Tool::new("modprobe --remove").arg(self.name).check() {
-            eprintln!("the module {} stays: {error:#}", self.name);
+            eprintln!("cannot unload the module {}: {error:#}", self.name);
         }
     }
 }
@@ -167,7 +167,7 @@ impl Backing for NullBlk {
 impl Drop for NullBlk {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.folder) {
-            eprintln!("{} stays: {error}", self.folder.display());
+            eprintln!("cannot remove {}: {error}", self.folder.display());
         }
     }
 }

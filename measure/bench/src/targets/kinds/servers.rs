@@ -73,7 +73,7 @@ impl Drop for Server {
             // A killed server leaves its mount.
             let unmounted = Tool::new("umount --lazy").arg(mount).check();
             if let Err(error) = unmounted {
-                eprintln!("{} stays mounted: {error:#}", mount.display());
+                eprintln!("cannot unmount {}: {error:#}", mount.display());
             }
         }
     }
