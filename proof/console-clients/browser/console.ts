@@ -2,7 +2,7 @@
 import type { Locator, Page } from 'playwright-core';
 import { check } from './browser.ts';
 
-export interface Site {
+export interface Fixture {
   origin: string;
   administrator: string;
   password: string;
@@ -15,11 +15,11 @@ export interface Site {
 export class Console {
   constructor(
     readonly page: Page,
-    readonly site: Site,
+    readonly fixture: Fixture,
   ) {}
 
   async open(path: string): Promise<void> {
-    await this.page.goto(`${this.site.origin}/#/${path}`);
+    await this.page.goto(`${this.fixture.origin}/#/${path}`);
   }
 
   /** Opens a page of who is logged in, and waits for its heading. */
@@ -28,7 +28,7 @@ export class Console {
     await this.page.getByRole('heading', { level: 1, name: heading }).waitFor();
   }
 
-  async logIn(name = this.site.administrator, password = this.site.password): Promise<void> {
+  async logIn(name = this.fixture.administrator, password = this.fixture.password): Promise<void> {
     await this.logInTo('Overview', name, password);
   }
 

@@ -1,5 +1,5 @@
-/** Runs one scenario: `main.ts SCENARIO`, with the site in the environment. */
-import type { Site } from './console.ts';
+/** Runs one scenario: `main.ts SCENARIO`, with the fixture in the environment. */
+import type { Fixture } from './console.ts';
 import { activity } from './scenarios/activity.ts';
 import { administration } from './scenarios/administration.ts';
 import { commands } from './scenarios/commands.ts';
@@ -25,7 +25,7 @@ import { topics } from './scenarios/topics.ts';
 import { volumes } from './scenarios/volumes.ts';
 import { watching } from './scenarios/watching.ts';
 
-const SCENARIOS: Record<string, (site: Site) => Promise<void>> = {
+const SCENARIOS: Record<string, (fixture: Fixture) => Promise<void>> = {
   activity,
   administration,
   axe,

@@ -34,10 +34,10 @@ pub struct Fixture {
 
 impl Fixture {
     /// Returns the suite's shared broker, which accepts anonymous clients of this host.
-    pub fn shared() -> Result<SharedSite> {
+    pub fn shared() -> Result<SharedFixture> {
         static SHARED: OnceLock<Result<Fixture>> = OnceLock::new();
         let started = SHARED.get_or_init(|| Self::with_options(&["--anonymous", "loopback"]));
-        started.as_ref().map(SharedSite).map_err(|error| anyhow!("{error:#}"))
+        started.as_ref().map(SharedFixture).map_err(|error| anyhow!("{error:#}"))
     }
 
     /// Starts a broker with these options of `memlane-broker`, which decide who may connect.
@@ -167,9 +167,9 @@ impl Drop for Fixture {
 }
 
 /// Handle of the suite's shared broker. Checks the broker for panics when a test drops it.
-pub struct SharedSite(&'static Fixture);
+pub struct SharedFixture(&'static Fixture);
 
-impl Deref for SharedSite {
+impl Deref for SharedFixture {
     type Target = Fixture;
 
     fn deref(&self) -> &Fixture {
@@ -177,7 +177,7 @@ impl Deref for SharedSite {
     }
 }
 
-impl Drop for SharedSite {
+impl Drop for SharedFixture {
     fn drop(&mut self) {
         check_unless_panicking(self);
     }

@@ -16,7 +16,7 @@ mod script;
 mod texts;
 
 pub use clients::{jdbc, python};
-pub use fixture::{Fixture, Reference, SharedSite, file_of};
+pub use fixture::{Fixture, Reference, SharedFixture, file_of};
 pub use generator::Generator;
 pub use integers::Integers;
 pub use numerics::Numerics;

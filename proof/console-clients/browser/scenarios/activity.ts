@@ -1,13 +1,13 @@
 /** Charts move when something is read and written. */
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { looksWell } from './everybody.ts';
 
-export async function activity(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function activity(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await ask('memlane', 'volume', 'create', 'busy', '--size', '64MiB');
     await own.logIn();
     await page.locator('figure.chart canvas').first().waitFor();

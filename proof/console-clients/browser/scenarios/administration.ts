@@ -1,14 +1,14 @@
 /** Users, projects, tokens, the audit log, the own password and the configuration. */
 import { request } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 
 const FIRST_PASSWORD = 'a long password of eve';
 const NEXT_PASSWORD = 'another password of eve';
 
-export async function administration(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page, context }) => {
-    const own = new Console(page, site);
+export async function administration(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page, context }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await projects(own);
     await users(own);
@@ -27,7 +27,7 @@ export async function administration(site: Site): Promise<void> {
       ignoreHTTPSErrors: true,
       extraHTTPHeaders: { authorization: `Bearer ${secret}` },
     });
-    const url = `${site.origin}/v1/volumes`;
+    const url = `${fixture.origin}/v1/volumes`;
     const read = await script.get(url);
     check(read.status() === 200, `the token reads: ${read.status()}`);
     const written = await script.post(url, { data: { name: 'of-a-viewer', size: '4MiB' } });

@@ -1,11 +1,11 @@
 /** The command lines that dialogs show do what the dialogs do: they are run instead. */
 import { check, withBrowser } from '../browser.ts';
-import { Console, type Dialog, type Site } from '../console.ts';
+import { Console, type Dialog, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 
-export async function commands(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function commands(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('volumes', 'Volumes');
     let dialog = await own.begin('Create a volume');

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask, note } from '../host.ts';
 
 const NARROW = { width: 360, height: 740 };
@@ -36,7 +36,7 @@ export const PAGES: [path: string, heading: RegExp][] = [
 ];
 
 /** Volumes, a snapshot and a task, so that no page is empty. */
-export async function furnish(): Promise<void> {
+export async function populate(): Promise<void> {
   await ask('memlane', 'volume', 'create', 'seen', '--size', '64MiB');
   await ask('write', 'seen', String(8 << 20), '3');
   await ask('memlane', 'snapshot', 'create', 'seen@before');
@@ -44,16 +44,16 @@ export async function furnish(): Promise<void> {
   await ask('memlane', 'image', 'save', 'seen');
 }
 
-export async function unfurnish(): Promise<void> {
+export async function cleanUp(): Promise<void> {
   await ask('memlane', 'snapshot', 'delete', 'seen@before');
   await ask('memlane', 'volume', 'delete', 'seen');
 }
 
-export async function axe(site: Site): Promise<void> {
-  await furnish();
+export async function axe(fixture: Fixture): Promise<void> {
+  await populate();
   let views = 0;
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     const checkPage = async (page: Page, name: string): Promise<void> => {
       await checkView(page, name);
       views += 1;
@@ -82,7 +82,7 @@ export async function axe(site: Site): Promise<void> {
     }
   });
   note(`axe looked at ${views} views and found nothing`);
-  await unfurnish();
+  await cleanUp();
 }
 
 /** Waits until all parts of a page have come. */
@@ -138,15 +138,15 @@ export async function looksWell(page: Page, what: string): Promise<void> {
 }
 
 /** From the login to a deleted volume without a mouse. */
-export async function keyboard(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function keyboard(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.open('overview');
     await page.getByRole('heading', { level: 1, name: 'Log in' }).waitFor();
     await tabTo(page, 'Name');
-    await page.keyboard.type(site.administrator);
+    await page.keyboard.type(fixture.administrator);
     await page.keyboard.press('Tab');
-    await page.keyboard.type(site.password);
+    await page.keyboard.type(fixture.password);
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
 
@@ -211,9 +211,9 @@ async function tabTo(page: Page, name: string): Promise<void> {
 }
 
 /** What comes over the line, and when the first of it is seen. */
-export async function weight(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function weight(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     const scripts = new Map<string, number>();
     page.on('response', async (response) => {
       if (!response.url().endsWith('.js')) return;

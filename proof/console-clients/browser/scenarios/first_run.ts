@@ -1,15 +1,15 @@
 /** The guide after the set-up: a volume is made, attached and seen to move; and who does not want it. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { looksWell, settled } from './everybody.ts';
 
 const PASSWORD = 'a long password of vera';
 
-export async function firstRun(site: Site): Promise<void> {
+export async function firstRun(fixture: Fixture): Promise<void> {
   const mayAttach = (await ask('may-attach')) === 'yes';
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     const guide = page.getByRole('region', { name: 'Your first volume' });
     const done = guide.getByText('done', { exact: true });
     await own.logIn();

@@ -1,6 +1,6 @@
 /** Groups of consumers: their lag in each partition, and resets of their offsets. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Dialog, type Site } from '../console.ts';
+import { Console, type Dialog, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView, settled } from './everybody.ts';
 
@@ -9,7 +9,7 @@ const FINGER = { width: 390, height: 844 };
 const PASSWORD = 'a long password of vera';
 const RECORDS = 6;
 
-export async function groups(site: Site): Promise<void> {
+export async function groups(fixture: Fixture): Promise<void> {
   await ask('memlane', 'topic', 'create', 'orders', '--partitions', '2');
   await ask('memlane', 'topic', 'create', 'audit');
   const rows = Array.from({ length: RECORDS }, (_, index) => `('${index}', ${index % 2})`);
@@ -17,8 +17,8 @@ export async function groups(site: Site): Promise<void> {
   await ask('memlane', 'sql', '-c', insert);
   await ask('memlane', 'consume', 'orders', '--group', 'billing');
   await ask('memlane', 'group', 'reset', 'billing', '--topic', 'audit', '--to', 'earliest');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('log', 'Topics');
     await page
@@ -42,8 +42,8 @@ export async function groups(site: Site): Promise<void> {
     await page.getByText('Group nobody not found').waitFor();
     await own.logOut();
   });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn('vera', PASSWORD);
     await own.visit('groups/billing', 'billing');
     await page.getByText('Resetting offsets requires the role operator.').waitFor();

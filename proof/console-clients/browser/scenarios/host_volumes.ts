@@ -1,13 +1,13 @@
 /** Volumes as devices of this host and as disks of machines. */
 import { check, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 
 /** A host that lets nobody attach is not asked to. */
-export async function hostVolumes(site: Site): Promise<void> {
+export async function hostVolumes(fixture: Fixture): Promise<void> {
   const mayAttach = (await ask('may-attach')) === 'yes';
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('volumes', 'Volumes');
     let dialog = await own.begin('Create a volume');

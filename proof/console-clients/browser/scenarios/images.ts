@@ -1,14 +1,14 @@
 /** Images and the tasks that save, verify and restore them. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 
 const MIB = 1 << 20;
 const PASSWORD = 'a long password of otto';
 
-export async function images(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function images(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await ask('memlane', 'volume', 'create', 'kept', '--size', '64MiB');
     await ask('write', 'kept', String(4 * MIB), '7');
     await own.logIn();

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView, settled } from './everybody.ts';
 
@@ -18,7 +18,7 @@ export const EXAMPLE = `SELECT value->>'symbol' AS symbol, sum((value->>'qty')::
 FROM "orders$current" GROUP BY 1`;
 
 /** Two topics, and a group that is behind in one of them. */
-export async function furnishTopics(): Promise<void> {
+export async function populateTopics(): Promise<void> {
   await ask('memlane', 'topic', 'create', 'orders', '--partitions', '2', ...LATEST);
   await ask('memlane', 'topic', 'create', 'audit.log');
   for (const [key, symbol, qty] of [
@@ -39,10 +39,10 @@ async function insert(key: string, symbol: string, qty: number): Promise<void> {
   await ask('memlane', 'sql', '-c', statement);
 }
 
-export async function log(site: Site): Promise<void> {
-  await furnishTopics();
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function log(fixture: Fixture): Promise<void> {
+  await populateTopics();
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await seesTopics(own);
     await queries(own);
@@ -66,8 +66,8 @@ export async function log(site: Site): Promise<void> {
     await own.row('audit.log').first().waitFor();
     await own.logOut();
   });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn('vera', PASSWORD);
     await own.visit('log', 'Topics');
     await own.row('audit.log').first().waitFor();

@@ -5,7 +5,7 @@
  */
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView } from './everybody.ts';
 
@@ -19,25 +19,25 @@ const COMMAND =
   'memlane vm create web --clone golden --memory 256MiB --graphics --kernel vmlinuz --initrd initrd';
 
 /** Two machines that run, for pictures. */
-export async function furnishMachines(site: Site): Promise<void> {
+export async function populateMachines(fixture: Fixture): Promise<void> {
   const words = ['memlane', 'vm', 'create', 'web', '--clone', 'golden', '--count', '2'];
   const guest = ['--memory', '256MiB', '--kernel', 'vmlinuz', '--initrd', 'initrd'];
-  await ask(...words, ...guest, '--kernel-args', site.kernelArgs, '--graphics', '--start');
+  await ask(...words, ...guest, '--kernel-args', fixture.kernelArgs, '--graphics', '--start');
 }
 
-export async function unfurnishMachines(): Promise<void> {
+export async function cleanUpMachines(): Promise<void> {
   await ask('memlane', 'vm', 'kill', 'web-1', 'web-2');
   await ask('memlane', 'vm', 'delete', 'web-1', 'web-2', '--with-volumes');
 }
 
-export async function machines(site: Site): Promise<void> {
+export async function machines(fixture: Fixture): Promise<void> {
   await ask('memlane', 'volume', 'create', 'extra', '--size', '16MiB');
-  await withBrowser(site.origin, async ({ page, context }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page, context }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await creates(own);
     await speaksToTheGuest(own);
-    await takesOver(own, new Console(await context.newPage(), site));
+    await takesOver(own, new Console(await context.newPage(), fixture));
     await seesTheScreen(own);
     await changesDisks(own);
     await looksWell(own);
@@ -47,14 +47,14 @@ export async function machines(site: Site): Promise<void> {
     await dialog.confirm();
     await own.logOut();
   });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn('vera', PASSWORD);
     await onlyLooks(own);
     await own.logOut();
   });
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await ends(own);
   });
@@ -79,9 +79,9 @@ async function creates(own: Console): Promise<void> {
   await blamed.waitFor();
   check((await blamed.getAttribute('id')) === 'field-kernel', 'the kernel is to blame');
   await dialog.fill({ Kernel: 'vmlinuz', 'Initial RAM disk': 'initrd' });
-  await dialog.fill({ 'Kernel command line': own.site.kernelArgs });
+  await dialog.fill({ 'Kernel command line': own.fixture.kernelArgs });
   const command = await dialog.commandLine();
-  const same = `${COMMAND} --kernel-args '${own.site.kernelArgs}' --start`;
+  const same = `${COMMAND} --kernel-args '${own.fixture.kernelArgs}' --start`;
   check(command === same, `the command line does the same: ${command}`);
   await dialog.submit().click();
   await dialog.element.waitFor({ state: 'hidden', timeout: GUEST_TIME_LIMIT_MS });

@@ -4,7 +4,7 @@
  */
 import type { Locator, Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { note } from '../host.ts';
 import { checkView } from './everybody.ts';
 
@@ -90,9 +90,9 @@ interface List {
   tell: (count: number) => Promise<void>;
 }
 
-export async function many(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function many(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     let logCount = COUNT;
     await page.addInitScript({ content: TELLS });
     await page.route('**/console/v1/topics', (route) =>

@@ -1,10 +1,10 @@
 /** The first screen: what an operator asks in the morning, without scrolling, and still true later. */
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView, settled } from './everybody.ts';
-import { furnishTopics } from './log.ts';
+import { populateTopics } from './log.ts';
 
 const WIDE = { width: 1440, height: 900 };
 const NARROW = { width: 390, height: 844 };
@@ -19,14 +19,14 @@ const CARDS = [
 /** As long as names may be. */
 const LONG_NAME = 'n'.repeat(63);
 
-export async function overview(site: Site): Promise<void> {
-  await furnishTopics();
+export async function overview(fixture: Fixture): Promise<void> {
+  await populateTopics();
   await ask('memlane', 'volume', 'create', 'shop', '--size', '64MiB', '--durability', 'image');
   await ask('write', 'shop', String(8 << 20), '3');
   await ask('memlane', 'volume', 'create', LONG_NAME, '--size', '64MiB');
   await ask('begin-io', LONG_NAME, '2');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await page.setViewportSize(WIDE);
     await own.logIn();
     await tellsHealthFirst(page);

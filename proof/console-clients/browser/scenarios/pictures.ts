@@ -1,28 +1,28 @@
 /** Pictures of the pages, for the guide. */
 import { join } from 'node:path';
 import { withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
-import { furnish, settled, unfurnish } from './everybody.ts';
-import { EXAMPLE, furnishTopics } from './log.ts';
-import { furnishMachines, unfurnishMachines } from './machines.ts';
+import { populate, settled, cleanUp } from './everybody.ts';
+import { EXAMPLE, populateTopics } from './log.ts';
+import { populateMachines, cleanUpMachines } from './machines.ts';
 
 const SIZE = { width: 1440, height: 900 };
 /** Below what a page shows, where it shows little. */
 const MARGIN = 24;
 
-export async function pictures(site: Site): Promise<void> {
+export async function pictures(fixture: Fixture): Promise<void> {
   const folder = process.env['MEMLANE_PICTURES'];
   if (!folder) throw new Error('MEMLANE_PICTURES names the folder of the pictures');
-  await furnish();
+  await populate();
   await ask('memlane', 'volume', 'create', 'shop-db', '--size', '10GiB', '--durability', 'image');
   await ask('write', 'shop-db', String(96 << 20), '5');
   await ask('memlane', 'clone', 'shop-db', 'shop-db-test');
   await ask('memlane', 'snapshot', 'create', 'shop-db-test@before-upgrade');
-  await furnishTopics();
+  await populateTopics();
   await ask('begin-io', 'shop-db-test');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await page.setViewportSize(SIZE);
     const take = async (name: string): Promise<void> => {
       const path = join(folder, `console-${name}.png`);
@@ -39,7 +39,7 @@ export async function pictures(site: Site): Promise<void> {
       ['tom', 'viewer'],
     ] as const) {
       const dialog = await own.begin('Add a user');
-      await dialog.fill({ Name: name, Password: site.password, Role: role });
+      await dialog.fill({ Name: name, Password: fixture.password, Role: role });
       await dialog.confirm();
       await own.row(name).waitFor();
     }
@@ -52,7 +52,7 @@ export async function pictures(site: Site): Promise<void> {
     await page.getByRole('heading', { name: 'Activity' }).scrollIntoViewIfNeeded();
     await page.locator('figure.chart').first().scrollIntoViewIfNeeded();
     await take('activity');
-    await furnishMachines(site);
+    await populateMachines(fixture);
     for (const [name, path, heading] of [
       ['volumes', 'volumes', /Volumes/],
       ['volume', 'volumes/shop-db-test', /shop-db-test/],
@@ -69,7 +69,7 @@ export async function pictures(site: Site): Promise<void> {
       }
       await take(name);
     }
-    await unfurnishMachines();
+    await cleanUpMachines();
     await own.visit('log', 'Topics');
     await own.row('billing').waitFor();
     await page.getByLabel('SELECT, SUBSCRIBE or EXPLAIN').fill(EXAMPLE);
@@ -92,5 +92,5 @@ export async function pictures(site: Site): Promise<void> {
     await take('delete');
   });
   await ask('end-io');
-  await unfurnish();
+  await cleanUp();
 }

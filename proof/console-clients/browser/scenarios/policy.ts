@@ -3,12 +3,12 @@
  * so, and that is all that it complains of.
  */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 
-export async function policy(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page, complaints }) => {
-    const own = new Console(page, site);
-    const answer = await page.goto(`${site.origin}/`);
+export async function policy(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page, complaints }) => {
+    const own = new Console(page, fixture);
+    const answer = await page.goto(`${fixture.origin}/`);
     const headers = answer?.headers() ?? {};
     const rules = headers['content-security-policy'] ?? '';
     for (const rule of ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"]) {
@@ -56,7 +56,7 @@ export async function policy(site: Site): Promise<void> {
     const cookies = await page.context().cookies();
     const cookie = cookies.find(({ name }) => name === '__Host-memlane-session');
     check(cookie?.httpOnly === true && cookie.secure, 'scripts cannot read the session');
-    check(cookie?.sameSite === 'Strict', 'the session stays on this site');
+    check(cookie?.sameSite === 'Strict', 'the session stays on this fixture');
     const stored = await page.evaluate(async () => {
       const databases = (await indexedDB.databases()).map(({ name }) => name);
       const markup = document.documentElement.outerHTML;
@@ -64,7 +64,7 @@ export async function policy(site: Site): Promise<void> {
       return JSON.stringify([...kept, history.state, markup]);
     });
     const session = await page.evaluate(async () => (await fetch('/console/v1/session')).json());
-    const secrets = [cookie?.value, site.password, (session as { csrf?: string }).csrf];
+    const secrets = [cookie?.value, fixture.password, (session as { csrf?: string }).csrf];
     for (const secret of secrets) {
       check(secret !== undefined && secret !== '', 'there is a secret');
       check(!stored.includes(secret ?? ''), `the browser keeps no secret: ${stored}`);

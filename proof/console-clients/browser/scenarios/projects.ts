@@ -1,15 +1,15 @@
 /** Somebody who is limited to a project: what they see, and what they are spared. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView } from './everybody.ts';
 
 const PASSWORD = 'a long password of sam';
 
-export async function projects(site: Site): Promise<void> {
+export async function projects(fixture: Fixture): Promise<void> {
   await ask('memlane', 'volume', 'create', 'private', '--size', '64MiB');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('administration/projects', /Projects/);
     let dialog = await own.begin('Add a project');

@@ -1,12 +1,12 @@
 /** The daemon and the console die and come back while the page is open. */
 import { check, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { settled } from './everybody.ts';
 
-export async function recovery(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function recovery(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await ask('memlane', 'volume', 'create', 'survivor', '--size', '64MiB');
     await own.logIn();
     await own.visit('volumes', 'Volumes');
@@ -34,7 +34,7 @@ export async function recovery(site: Site): Promise<void> {
     await ask('start-console');
     // Sessions are lost with it; the page asks for a login by itself, and shows what it showed.
     await page.getByText('The session has ended.').waitFor();
-    await own.enter('Volumes', site.administrator, site.password);
+    await own.enter('Volumes', fixture.administrator, fixture.password);
     await own.row('survivor').waitFor();
     await own.row('too-early').waitFor();
     await ask('memlane', 'volume', 'delete', 'too-early');

@@ -1,7 +1,7 @@
 /** Results of queries as charts, each with its figures, and plans of queries. */
 import type { Page } from 'playwright-core';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { checkView } from './everybody.ts';
 
@@ -15,10 +15,10 @@ const BY_SYMBOL = `SELECT value->>'symbol' AS symbol, sum((value->>'qty')::bigin
 const OVER_TIME = `SELECT (value->>'at')::timestamptz AS at, value->>'symbol' AS symbol,
   (value->>'qty')::bigint AS qty FROM trades`;
 
-export async function results(site: Site): Promise<void> {
-  await furnish();
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function results(fixture: Fixture): Promise<void> {
+  await populate();
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('log', 'Topics');
     await explains(own);
@@ -28,7 +28,7 @@ export async function results(site: Site): Promise<void> {
   });
 }
 
-async function furnish(): Promise<void> {
+async function populate(): Promise<void> {
   await ask('memlane', 'topic', 'create', 'trades', '--partitions', '2');
   const trades = Array.from({ length: 12 }, (_, index) => ({
     symbol: ['ACME', 'ZETA', 'NEWS'][index % 3] ?? '',

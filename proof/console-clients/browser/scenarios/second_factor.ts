@@ -5,7 +5,7 @@
  */
 import { createHmac } from 'node:crypto';
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { looksWell } from './everybody.ts';
 
 const PASSWORD = 'a long password of nora';
@@ -36,16 +36,16 @@ class Authenticator {
   }
 }
 
-export async function secondFactor(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const administrator = new Console(page, site);
+export async function secondFactor(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const administrator = new Console(page, fixture);
     await administrator.logIn();
     await administrator.visit('administration/users', /Users/);
     const dialog = await administrator.begin('Add a user');
     await dialog.fill({ Name: 'nora', Password: PASSWORD, Role: 'viewer' });
     await dialog.confirm();
-    await withBrowser(site.origin, async ({ page: first }) => {
-      const own = new Console(first, site);
+    await withBrowser(fixture.origin, async ({ page: first }) => {
+      const own = new Console(first, fixture);
       await own.logIn('nora', PASSWORD);
       await own.visit('administration/two-factor', /Two-factor login/);
       await use(own, await enrol(own, PASSWORD));
@@ -56,8 +56,8 @@ export async function secondFactor(site: Site): Promise<void> {
     const reset = await administrator.begin('Reset two-factor login nora');
     await reset.confirmByName('nora');
     await administrator.told('Two-factor login of nora was reset.');
-    await withBrowser(site.origin, async ({ page: last }) => {
-      await new Console(last, site).logIn('nora', PASSWORD);
+    await withBrowser(fixture.origin, async ({ page: last }) => {
+      await new Console(last, fixture).logIn('nora', PASSWORD);
     });
     const deletion = await administrator.begin('Delete nora');
     await deletion.confirmByName('nora');
@@ -65,9 +65,9 @@ export async function secondFactor(site: Site): Promise<void> {
 }
 
 /** An administrator who has it requires it of all: who has none sees nothing but the way to it. */
-export async function required(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const administrator = new Console(page, site);
+export async function required(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const administrator = new Console(page, fixture);
     await administrator.logIn();
     await administrator.visit('administration/users', /Users/);
     const dialog = await administrator.begin('Add a user');
@@ -78,9 +78,9 @@ export async function required(site: Site): Promise<void> {
     await refused.element.getByText('you have no second factor yourself').waitFor();
     await refused.cancel();
     await administrator.visit('administration/two-factor', /Two-factor login/);
-    await enrol(administrator, site.password);
-    await withBrowser(site.origin, async ({ page: early }) => {
-      const nora = new Console(early, site);
+    await enrol(administrator, fixture.password);
+    await withBrowser(fixture.origin, async ({ page: early }) => {
+      const nora = new Console(early, fixture);
       await nora.logIn('nora', PASSWORD);
       await administrator.visit('administration/users', /Users/);
       await (await administrator.begin('Require two-factor login')).confirm();

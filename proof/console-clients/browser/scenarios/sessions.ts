@@ -3,22 +3,22 @@
  * ends a session from the list.
  */
 import { check, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 
 const FIRST_PASSWORD = 'a long password of kim';
 const NEXT_PASSWORD = 'another password of kim';
 
-export async function sessions(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const administrator = new Console(page, site);
+export async function sessions(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const administrator = new Console(page, fixture);
     await administrator.logIn();
     await administrator.visit('administration/users', /Users/);
     const dialog = await administrator.begin('Add a user');
     await dialog.fill({ Name: 'kim', Password: FIRST_PASSWORD, Role: 'operator' });
     await dialog.confirm();
-    await withBrowser(site.origin, async ({ page: first }) => {
-      await withBrowser(site.origin, async ({ page: second }) => {
-        await change(new Console(first, site), new Console(second, site));
+    await withBrowser(fixture.origin, async ({ page: first }) => {
+      await withBrowser(fixture.origin, async ({ page: second }) => {
+        await change(new Console(first, fixture), new Console(second, fixture));
       });
       await administrator.visit('administration/sessions', /Sessions/);
       await administrator.row('kim').getByText('127.0.0.1', { exact: true }).waitFor();

@@ -1,17 +1,17 @@
 /** What is done to several volumes by one confirmation, and told of each by its name. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { looksWell } from './everybody.ts';
 
 const NAMES = ['bulk-a', 'bulk-b', 'bulk-c', 'bulk-d'];
 const PASSWORD = 'a long password of vera';
 
-export async function several(site: Site): Promise<void> {
+export async function several(fixture: Fixture): Promise<void> {
   for (const name of NAMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
   await ask('memlane', 'snapshot', 'create', 'bulk-b@kept');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('volumes', 'Volumes');
     await selects(own);

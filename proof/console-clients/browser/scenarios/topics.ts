@@ -1,18 +1,18 @@
 /** Topics that are deleted: one on its page, and several by one confirmation that names them. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 import { looksWell, settled } from './everybody.ts';
 
 const NAMES = ['bulk-a', 'bulk-b', 'bulk-c', 'kept'];
 const PASSWORD = 'a long password of vera';
 
-export async function topics(site: Site): Promise<void> {
+export async function topics(fixture: Fixture): Promise<void> {
   for (const name of NAMES) await ask('memlane', 'topic', 'create', name);
   await ask('memlane', 'sql', '-c', `INSERT INTO "bulk-a" (value) VALUES ('x')`);
   await ask('memlane', 'consume', 'bulk-a', '--group', 'readers');
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await own.visit('administration/users', /Users/);
     const dialog = await own.begin('Add a user');

@@ -1,13 +1,13 @@
 /** Everything that is done to volumes and their snapshots. */
 import { check, until, withBrowser } from '../browser.ts';
-import { Console, type Site } from '../console.ts';
+import { Console, type Fixture } from '../console.ts';
 import { ask } from '../host.ts';
 
 const MIB = 1 << 20;
 
-export async function volumes(site: Site): Promise<void> {
-  await withBrowser(site.origin, async ({ page }) => {
-    const own = new Console(page, site);
+export async function volumes(fixture: Fixture): Promise<void> {
+  await withBrowser(fixture.origin, async ({ page }) => {
+    const own = new Console(page, fixture);
     await own.logIn();
     await create(own);
     await change(own);

@@ -5,7 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
 import { check, until } from '../browser.ts';
-import type { Site } from '../console.ts';
+import type { Fixture } from '../console.ts';
 import { ask, note } from '../host.ts';
 
 const WATCHERS = Number(process.env['MEMLANE_WATCHERS'] ?? 50);
@@ -35,15 +35,15 @@ interface Watcher {
   failure: string;
 }
 
-export async function watching(site: Site): Promise<void> {
-  const cookies = await logIn(site);
+export async function watching(fixture: Fixture): Promise<void> {
+  const cookies = await logIn(fixture);
   for (const name of VOLUMES) await ask('memlane', 'volume', 'create', name, '--size', '64MiB');
   await ask('begin-io', VOLUMES[0] ?? '', '5');
   const alone = await used(MEASURED_MS);
   const idleMemory = await ask('console-memory');
   const agent = new Agent({ rejectUnauthorized: false, keepAlive: true });
   const watchers = Array.from({ length: WATCHERS }, (_, index) => {
-    return watch(site, cookies[index % cookies.length] ?? '', agent);
+    return watch(fixture, cookies[index % cookies.length] ?? '', agent);
   });
   // All are connected, and the caches of the console are warm.
   await allAreTold(watchers);
@@ -85,13 +85,13 @@ async function used(milliseconds: number): Promise<string> {
   return `${(((cpu - cpuBefore) / ((ended - begun) / 1_000)) * 100).toFixed(1)} %`;
 }
 
-function watch(site: Site, cookie: string, agent: Agent): Watcher {
+function watch(fixture: Fixture, cookie: string, agent: Agent): Watcher {
   const watcher: Watcher = { events: 0, answers: 0, bytes: 0, failure: '' };
   const failed = (error: Error): void => {
     watcher.failure ||= error.message;
   };
   const ask = (path: string, take: (answer: IncomingMessage) => void): void => {
-    const asked = request(`${site.origin}${path}`, { agent, headers: { cookie } }, (answer) => {
+    const asked = request(`${fixture.origin}${path}`, { agent, headers: { cookie } }, (answer) => {
       answer.on('data', (bytes: Buffer) => (watcher.bytes += bytes.length));
       answer.on('error', failed);
       if (answer.statusCode !== 200) failed(new Error(`${path}: ${answer.statusCode}`));
@@ -120,20 +120,20 @@ function watch(site: Site, cookie: string, agent: Agent): Watcher {
 }
 
 /** The cookies of so many users that each has a share of what all may watch. */
-async function logIn(site: Site): Promise<string[]> {
-  const { administrator, code, password } = site;
-  const first = await post(site, '/console/v1/setup', { code, name: administrator, password });
+async function logIn(fixture: Fixture): Promise<string[]> {
+  const { administrator, code, password } = fixture;
+  const first = await post(fixture, '/console/v1/setup', { code, name: administrator, password });
   const cookies = [first.cookie];
   while (cookies.length * WATCHERS_OF_USER < WATCHERS) {
     const name = `watcher-${cookies.length}`;
-    await post(site, '/console/v1/users', { name, password, role: 'administrator' }, first);
-    cookies.push((await post(site, '/console/v1/session', { name, password })).cookie);
+    await post(fixture, '/console/v1/users', { name, password, role: 'administrator' }, first);
+    cookies.push((await post(fixture, '/console/v1/session', { name, password })).cookie);
   }
   return cookies;
 }
 
 /** Sends a body; the session that begins with it. */
-async function post(site: Site, path: string, sent: object, by?: Session): Promise<Session> {
+async function post(fixture: Fixture, path: string, sent: object, by?: Session): Promise<Session> {
   const body = JSON.stringify(sent);
   const headers = {
     'content-type': 'application/json',
@@ -142,7 +142,7 @@ async function post(site: Site, path: string, sent: object, by?: Session): Promi
   };
   return new Promise((done, fail) => {
     const options = { method: 'POST', headers, rejectUnauthorized: false };
-    const asked = request(`${site.origin}${path}`, options, (answer) => {
+    const asked = request(`${fixture.origin}${path}`, options, (answer) => {
       let text = '';
       answer.on('data', (bytes: Buffer) => (text += bytes.toString()));
       answer.on('end', () => {
