@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,10 +16,9 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::file_users::{FileUser, OpenFiles};
 use crate::files::{FileId, Files, is_file_name};
-use crate::helper_command::{
-    Bound, DeviceShape, HelperCommand, Listed, Outcome, Whose, sequence_of,
-};
+use crate::helper_command::{Bound, DeviceShape, HelperCommand, Outcome};
 use crate::kept::{Channel, KeptDescriptors, mount_new, take_over};
+use crate::loop_devices::{Listed, Whose, bound_below, sequence_of};
 use crate::mount;
 use crate::schedule::WORKER_COUNT_MAX;
 use crate::worker_pool::{WorkerPool, WorkerPoolOptions};
@@ -130,8 +129,9 @@ impl Export {
         );
         let workers = workers.map_err(|error| AttachError::of_call("start FUSE threads", error))?;
         let mut known = HashMap::new();
-        if origin == Origin::TakenOver {
-            (known, dead) = look_at_devices(&config, &*files)?;
+        match origin {
+            Origin::TakenOver => (known, dead) = look_at_devices(&config, &*files)?,
+            Origin::Mounted => tell_of_others(&config, &dead),
         }
         let (devices, known) = (Mutex::default(), Mutex::new(known));
         Ok(Self {
@@ -304,18 +304,11 @@ impl Export {
     }
 
     /// All loop devices of this export, also those that earlier processes attached. Devices that
-    /// other programs bound to its files are not included.
-    pub fn attachments(&self) -> Result<Vec<Attachment>, AttachError> {
-        let listed = list_devices(&self.config)?;
-        Ok(listed
-            .into_iter()
-            .filter_map(|device| match device {
-                Listed::Alive { number, node, whose: Whose::Ours, .. } => {
-                    Some(Attachment::new(FileId::of_node(node)?, number))
-                }
-                Listed::Alive { .. } | Listed::Dead { .. } => None,
-            })
-            .collect())
+    /// other programs bound to its files are not included. Does not block.
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let known = self.lock_known();
+        let bound = known.iter().filter(|(_, it)| sequence_of(it.number) == it.sequence);
+        bound.map(|(&file, it)| Attachment::new(file, it.number)).collect()
     }
 
     /// Starts a new fd store if the old one has died. Must be called periodically, because devices
@@ -448,6 +441,10 @@ fn look_at_devices(
             // Devices of other programs fail too, but are left for them to remove.
             Listed::Alive { .. } => continue,
             Listed::Dead { number, .. } => (number, None, false),
+            Listed::Elsewhere { number, file } => {
+                tell_of_other(number, &file);
+                continue;
+            }
         };
         match file.filter(|&id| files.by_id(id).is_some()) {
             Some(file) => {
@@ -461,9 +458,32 @@ fn look_at_devices(
     Ok((known, dead))
 }
 
+/// Reports devices on other mounts with the path of this one, which was mounted just now.
+fn tell_of_others(config: &Config, dead: &[DeadDevice]) {
+    match bound_below(&config.mount_point) {
+        Ok(bound) => {
+            let others =
+                bound.iter().filter(|(number, _)| dead.iter().all(|it| it.number != *number));
+            others.for_each(|(number, file)| tell_of_other(*number, file));
+        }
+        Err(error) => tracing::warn!(error = error.chain(), "cannot list loop devices"),
+    }
+}
+
+fn tell_of_other(number: u32, file: &Path) {
+    let device = LoopDevice::path(number);
+    let (device, file) = (device.display(), file.display());
+    tracing::warn!(
+        "{device} has the backing file {file}, but not of this daemon: another daemon serves it in \
+         another mount namespace, or was killed there; if nothing uses the device, detach it \
+         (losetup -d {device})"
+    );
+}
+
 /// Removes a device. Returns it if it is in use and remains.
 fn remove_device(config: &Config, device: Listed) -> Option<DeadDevice> {
     let (number, file) = match device {
+        Listed::Elsewhere { .. } => return None,
         Listed::Dead { number, file } => (number, file),
         Listed::Alive { number, node, .. } => {
             (number, config.mount_point.join(format!("node {node}")))

@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,11 +13,14 @@ use std::time::{Duration, Instant};
 
 use block_device::WriteCache;
 use export_kit::{AttachError, AttachErrorKind};
-use kernel::{Backing, LoopBinding, LoopControl, LoopDevice, Partitions};
+use kernel::{Backing, LoopControl, LoopDevice, Partitions};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::file_users::{self, FileUser};
+use crate::loop_devices::{
+    DURABLE_MARK, Listed, OUR_MARK, Whose, any_path, backing_file, list, sequence_of,
+};
 use crate::loop_queue::{
     Completion, cache_name, set_completion, set_queue_attribute, set_write_cache,
 };
@@ -34,16 +36,8 @@ const ATTACH_PATIENCE: Duration = Duration::from_secs(2);
 /// closing it.
 const UNBIND_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Polling interval of both waits.
+/// Polling interval of the waits for an attachment and an unbinding.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-/// Prefix of the names of loop devices that this program binds. Other programs may bind devices to
-/// the same files.
-const OUR_MARK: &str = "memlane:";
-
-/// Prefix for a device whose file is open with `O_DSYNC`: each write is flushed, and the kernel
-/// sends no flushes. The prefix of a device does not change while it is bound.
-const DURABLE_MARK: &str = "memlane:dsync:";
 
 /// Operation on the files below `mount_point`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,22 +98,6 @@ enum CacheForm {
     Volatile,
 }
 
-/// Serialization of paths, which may contain arbitrary bytes.
-mod any_path {
-    use std::ffi::OsString;
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, into: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().serialize(into)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        OsString::deserialize(from).map(PathBuf::from)
-    }
-}
-
 /// Outcome of a helper command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
@@ -138,32 +116,6 @@ pub(crate) struct Bound {
     pub(crate) is_new: bool,
     /// The file is open with `O_DSYNC`, so the device sends no flushes.
     pub(crate) flushes_each_write: bool,
-}
-
-/// A loop device on a file below the mount point.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Listed {
-    Alive {
-        number: u32,
-        node: u64,
-        whose: Whose,
-        is_read_only: bool,
-        flushes_each_write: bool,
-    },
-    Dead {
-        number: u32,
-        #[serde(with = "any_path")]
-        file: PathBuf,
-    },
-}
-
-/// Owner of a loop device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Whose {
-    Ours,
-    /// Either an earlier version of this program, if the file is still locked, or another program.
-    Unmarked,
-    Others,
 }
 
 /// Error of a helper command, as it is sent between processes.
@@ -265,18 +217,16 @@ fn attach(mount_point: &Path, name: &str, shape: DeviceShape) -> Result<Outcome,
     let inode = backing_file.metadata().map_err(failed)?.ino();
     let deadline = Instant::now() + ATTACH_PATIENCE;
     loop {
-        let is_locked = flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Every device of this program keeps its file locked.
-        let earlier = (!is_locked).then_some(shape);
-        if let Some((number, flushes_each_write)) = device_on(mount_point, inode, earlier)? {
+        if flock(&backing_file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return bind_with_direct_io(&path, backing_file, shape);
+        }
+        if let Some((number, flushes_each_write)) = device_on(mount_point, inode, shape)? {
             // An earlier process may have exited before it told the kernel.
             set_write_cache(number, shape.cache_of(flushes_each_write))?;
             let sequence = sequence_of(number);
             let bound = Bound { number, sequence, is_new: false, flushes_each_write };
             return Ok(Outcome::Attached(bound));
-        }
-        if is_locked {
-            return bind_with_direct_io(&path, backing_file, shape);
         }
         if Instant::now() >= deadline {
             return Err(AttachError::new(
@@ -335,32 +285,21 @@ fn bind_with_direct_io(
 fn device_on(
     mount_point: &Path,
     inode: u64,
-    earlier: Option<DeviceShape>,
+    shape: DeviceShape,
 ) -> Result<Option<(u32, bool)>, AttachError> {
     let devices = list(mount_point)?;
     let is_ours = |device: &&Listed| match device {
         Listed::Alive { node, whose: Whose::Ours, .. } => *node == inode,
         _ => false,
     };
-    let is_earlier = |device: &&Listed| match (device, earlier) {
-        (Listed::Alive { node, whose: Whose::Unmarked, is_read_only, .. }, Some(shape)) => {
+    let is_earlier = |device: &&Listed| match device {
+        Listed::Alive { node, whose: Whose::Unmarked, is_read_only, .. } => {
             (*node, *is_read_only) == (inode, shape.is_read_only)
         }
         _ => false,
     };
     let found = devices.iter().find(is_ours).or_else(|| devices.iter().find(is_earlier));
     Ok(found.map(|device| (device.number(), device.flushes_each_write())))
-}
-
-impl Listed {
-    pub(crate) fn number(&self) -> u32 {
-        let (Self::Alive { number, .. } | Self::Dead { number, .. }) = self;
-        *number
-    }
-
-    fn flushes_each_write(&self) -> bool {
-        matches!(self, Self::Alive { flushes_each_write: true, .. })
-    }
 }
 
 fn bind_free_device(
@@ -453,48 +392,6 @@ fn resize(file: &Path, number: u32) -> Result<Outcome, AttachError> {
     Ok(Outcome::Done)
 }
 
-/// Lists all loop devices on files below `mount_point`, also if the files were renamed.
-fn list(mount_point: &Path) -> Result<Vec<Listed>, AttachError> {
-    let entries = fs::read_dir("/sys/block").map_err(|error| {
-        AttachError::at_path("list block devices in", "/sys/block".as_ref(), error)
-    })?;
-    let numbers = entries.filter_map(|entry| {
-        let name = entry.ok()?.file_name();
-        name.to_str()?.strip_prefix("loop")?.parse().ok()
-    });
-    let mut numbers: Vec<u32> = numbers.collect();
-    numbers.sort_unstable();
-    let ours = |number: &u32| {
-        let file = backing_file(*number)?;
-        file.starts_with(mount_point).then_some((*number, file))
-    };
-    let devices = numbers.iter().filter_map(ours);
-    Ok(devices.filter_map(|(number, file)| examine(mount_point, number, file)).collect())
-}
-
-fn examine(mount_point: &Path, number: u32, file: PathBuf) -> Option<Listed> {
-    let binding = LoopDevice::open(number).and_then(|device| device.binding());
-    match (binding, fs::metadata(mount_point)) {
-        // The device was unbound meanwhile.
-        (Ok(None), _) => None,
-        (Ok(Some(binding)), Ok(root)) if binding.file_system == root.dev() => {
-            let (node, is_read_only) = (binding.inode, binding.is_read_only);
-            let flushes_each_write = binding.name.starts_with(DURABLE_MARK);
-            let whose = whose(&binding);
-            Some(Listed::Alive { number, node, whose, is_read_only, flushes_each_write })
-        }
-        _ => Some(Listed::Dead { number, file }),
-    }
-}
-
-fn whose(binding: &LoopBinding) -> Whose {
-    match (binding.name.starts_with(OUR_MARK), binding.direct_io && binding.is_whole) {
-        (true, true) => Whose::Ours,
-        (false, true) => Whose::Unmarked,
-        (_, false) => Whose::Others,
-    }
-}
-
 fn scan(number: u32, sequence: Option<u64>) -> Result<Outcome, AttachError> {
     let device = LoopDevice::open(number).map_err(|error| device_error("open", number, error))?;
     if sequence_of(number) == sequence {
@@ -522,23 +419,6 @@ fn users(
         }
     }
     Ok(users)
-}
-
-/// Path of a device's backing file at the time of binding. Reads sysfs only.
-fn backing_file(number: u32) -> Option<PathBuf> {
-    let mut path = fs::read(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
-    if path.last() == Some(&b'\n') {
-        path.pop();
-    }
-    Some(PathBuf::from(OsString::from_vec(path)))
-}
-
-/// Sequence number of a binding (`diskseq`), which the kernel never reuses. `None` for an unbound
-/// device, and for kernels without `diskseq`.
-pub(crate) fn sequence_of(number: u32) -> Option<u64> {
-    backing_file(number)?;
-    let text = fs::read_to_string(format!("/sys/block/loop{number}/diskseq")).ok()?;
-    text.trim().parse().ok()
 }
 
 fn device_error(action: &str, number: u32, source: io::Error) -> AttachError {
@@ -581,6 +461,8 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     const SHAPE: DeviceShape = DeviceShape {
@@ -656,7 +538,8 @@ mod tests {
             Listed::Alive { number: 1, node: 9, whose, is_read_only: true, flushes_each_write };
         let dead =
             Listed::Dead { number: 2, file: OsString::from_vec(b"/run/a\t\xFF\n".into()).into() };
-        check_way(Ok(Outcome::Listed(vec![alive, dead])), &list);
+        let elsewhere = Listed::Elsewhere { number: 3, file: "/run/a".into() };
+        check_way(Ok(Outcome::Listed(vec![alive, dead, elsewhere])), &list);
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod helper_process;
 mod helper_runner;
 mod in_flight;
 mod kept;
+mod loop_devices;
 mod loop_queue;
 mod mount;
 mod reply;

@@ -133,13 +133,9 @@ impl KernelDevices for FuseDevices {
     }
 
     fn devices(&self) -> Vec<(u64, String)> {
-        let listed = self.on_export(Export::attachments);
-        let attachments = listed.unwrap_or_else(|failure| {
-            tracing::error!(%failure, "cannot list existing loop devices");
-            Vec::new()
-        });
-        let device = |it: &fuse::Attachment| (it.file.0, it.device.display().to_string());
-        attachments.iter().map(device).collect()
+        let export = self.export();
+        let attachments = export.iter().flat_map(Export::attachments);
+        attachments.map(|it| (it.file.0, it.device.display().to_string())).collect()
     }
 
     fn dead_devices(&self) -> Vec<String> {

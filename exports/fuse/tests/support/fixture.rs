@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-const SERVER: &str = env!("CARGO_BIN_EXE_fuse-memory-server");
+pub(crate) const SERVER: &str = env!("CARGO_BIN_EXE_fuse-memory-server");
 
 /// Timeout, far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -86,14 +86,14 @@ fn obey(export: &Export, volumes: &Volumes, words: &[&str]) -> String {
             export.write_cache_changed(id_of(volumes, name)).map(|()| String::new())
         }
         ["resized", name] => export.resized(name).map(|()| String::new()),
-        ["attachments"] => export.attachments().map(|found| {
+        ["attachments"] => {
             let describe = |found: fuse::Attachment| {
                 let name = volumes.name_of(found.file).unwrap_or_default();
                 format!("{name}={}", found.device.display())
             };
-            let found: Vec<String> = found.into_iter().map(describe).collect();
-            found.join(" ")
-        }),
+            let found: Vec<String> = export.attachments().into_iter().map(describe).collect();
+            Ok(found.join(" "))
+        }
         ["device", name] => Ok(export
             .device_of(id_of(volumes, name))
             .map_or_else(|| "none".to_owned(), |device| device.display().to_string())),
