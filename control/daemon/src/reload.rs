@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use nbd::TlsSettings;
 
-use crate::config::{Config, Flags};
+use crate::config::{Config, Flags, ReloadedKeys};
 use crate::log::{Filter, Log};
 use crate::service::Service;
 use crate::volume_users::UserList;
@@ -37,9 +37,11 @@ impl Reload {
         service_manager::reloading();
         let service = Arc::clone(&self.service);
         match self.read(&service).and_then(|fresh| self.apply(fresh)) {
-            Ok(()) => {
-                let message = "configuration reloaded".to_owned();
-                self.service.events.info("configuration_read", None, message);
+            Ok(keys) if keys.at_restart.is_empty() => {
+                self.service.events.info("configuration_read", None, in_words(&keys));
+            }
+            Ok(keys) => {
+                self.service.events.warning("configuration_read", None, in_words(&keys));
             }
             Err(error) => {
                 let message = format!(
@@ -74,7 +76,7 @@ impl Reload {
         Ok(Some(loaded))
     }
 
-    fn apply(&mut self, fresh: Fresh<'_>) -> anyhow::Result<()> {
+    fn apply(&mut self, fresh: Fresh<'_>) -> anyhow::Result<ReloadedKeys> {
         // The only step that can fail comes first.
         self.log.set_filter(fresh.filter)?;
         fresh.users.use_it();
@@ -85,18 +87,40 @@ impl Reload {
         if let (Some(serving), Some(tls)) = (&self.service.store_serving, &fresh.store_tls) {
             serving.set_tls(tls);
         }
-        adopt(&mut self.config, &fresh.config);
+        let keys = adopt(&mut self.config, &fresh.config);
         self.service.certificates.reload(&self.config);
-        if self.config != fresh.config {
-            tracing::warn!("other settings have changed too; restart the daemon to apply them");
-        }
-        Ok(())
+        Ok(keys)
+    }
+}
+
+/// Names the keys that changed.
+fn in_words(keys: &ReloadedKeys) -> String {
+    let ReloadedKeys { effective, at_restart } = keys;
+    let changed = match effective.is_empty() {
+        true => "no other value takes effect".to_owned(),
+        false => format!("in effect now: {}", effective.join(", ")),
+    };
+    match at_restart.is_empty() {
+        true => format!("configuration reloaded; {changed}"),
+        false => format!(
+            "configuration reloaded; {changed}; restart the daemon to apply: {}",
+            at_restart.join(", ")
+        ),
     }
 }
 
 /// Adopts the settings that a reload can change. All others keep their values of the start.
-fn adopt(counting: &mut Config, fresh: &Config) {
+fn adopt(counting: &mut Config, fresh: &Config) -> ReloadedKeys {
     let has_like_tls = has_like_tls(counting, fresh);
+    let serves_store = counting.store_server.is_some() && fresh.store_server.is_some();
+    let keys = counting.compare(fresh, &|key| match key {
+        "log" | "thresholds in [capacity]" => true,
+        "nbd-tls-cert" | "nbd-tls-key" | "nbd-tls-client-ca" => has_like_tls,
+        "certificate in [store-server]"
+        | "key in [store-server]"
+        | "client-ca in [store-server]" => serves_store,
+        _ => false,
+    });
     counting.log.filter.clone_from(&fresh.log.filter);
     counting.thresholds_percent.clone_from(&fresh.thresholds_percent);
     if has_like_tls && let (Some(counting), Some(fresh)) = (&mut counting.nbd, &fresh.nbd) {
@@ -105,6 +129,7 @@ fn adopt(counting: &mut Config, fresh: &Config) {
     if let (Some(counting), Some(fresh)) = (&mut counting.store_server, &fresh.store_server) {
         counting.tls.clone_from(&fresh.tls);
     }
+    keys
 }
 
 /// Reads new certificates of the served image store.

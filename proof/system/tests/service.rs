@@ -239,6 +239,37 @@ fn a_hang_up_reads_the_configuration_again_and_one_that_is_wrong_changes_nothing
     daemon.finish()
 }
 
+#[test]
+fn a_reload_names_the_settings_that_took_effect_and_those_that_need_a_restart() -> Result<()> {
+    let config = ConfigFile::new("lanes = 2\n[capacity]\nthresholds = [70]\n")?;
+    let mut daemon = daemon(&config.flags())?;
+    daemon.start_again()?;
+    let steps = [
+        ("lanes = 2\n[capacity]\nthresholds = [70]\n", "no other value takes effect"),
+        (
+            "lanes = 2\nlog = \"debug\"\n[capacity]\nthresholds = [60]\n",
+            "in effect now: log, thresholds in [capacity]",
+        ),
+        (
+            "lanes = 3\nlog = \"debug\"\n[images]\nevery = \"1h\"\n[capacity]\nthresholds = [50]\n",
+            "in effect now: thresholds in [capacity]; restart the daemon to apply: lanes, every in \
+          [images]",
+        ),
+        (
+            "lanes = 3\n[capacity]\nthresholds = [50]\n",
+            "in effect now: log; restart the daemon to apply: lanes",
+        ),
+        ("lanes = 2\n[capacity]\nthresholds = [50]\n", "no other value takes effect"),
+    ];
+    for (text, expected) in steps {
+        config.set(text)?;
+        let read = reload(&daemon, "configuration_read")?;
+        ensure!(read.message == format!("configuration reloaded; {expected}"), "{}", read.message);
+    }
+    config.set("")?;
+    daemon.finish()
+}
+
 /// Creates a server certificate for this name, and its key, in `folder`.
 fn make_certificate(folder: &Path, name: &str) -> Result<()> {
     Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2")
@@ -301,10 +332,12 @@ fn clients_are_asked_for_certificates_until_a_restart_although_that_is_read_twic
     ensure!(is_refused()?, "a client without a certificate was let in");
     config.set(&format!("{open}nbd-insecure = true\n"))?;
     for round in 0..3 {
-        reload(&daemon, "configuration_read")?;
+        let read = reload(&daemon, "configuration_read")?;
         ensure!(is_refused()?, "a client without a certificate was let in, round {round}");
-        let told = daemon.log_end().matches("restart the daemon to apply them").count();
-        ensure!(told == round + 1, "the log does not say that a restart is needed: {told}");
+        let told = "restart the daemon to apply: nbd-tls-client-ca, nbd-insecure";
+        ensure!(read.message.ends_with(told), "round {round}: {}", read.message);
+        ensure!(read.level == api::EventLevel::Warning, "{read:?}");
+        ensure!(daemon.log_end().matches(told).count() == round + 1, "it is not in the log");
     }
     config.set("")?;
     daemon.finish()

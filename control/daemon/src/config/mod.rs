@@ -20,8 +20,10 @@ use maintenance::IdleCompression;
 use volumes::PoolLevel;
 
 pub(crate) use crate::config::nbd_allow::{AllowList, NbdAccess};
-pub(crate) use crate::config::settings::{CpuLatencyPolicy, LogFormat, OnJournalFailure};
-use crate::config::settings::{MirrorFlushes, Settings};
+pub(crate) use crate::config::settings::{
+    CpuLatencyPolicy, LogFormat, OnJournalFailure, ReloadedKeys,
+};
+use crate::config::settings::{MirrorFlushes, Reloadable, Reloading, Settings};
 pub(crate) use crate::config::stores::{StorePlace, StoreServerConfig};
 
 const CONFIG_PATH_DEFAULT: &str = "/etc/memlane/memlaned.toml";
@@ -208,6 +210,8 @@ pub(crate) struct Config {
     /// Image to restore from, accepting the loss of data that only newer images or the journal
     /// contain. It applies to one start and cannot be set in the file.
     pub(crate) accept_loss: Option<u32>,
+    /// The settings from which the others follow.
+    settings: Settings,
 }
 
 /// Permission of the daemon to mount file systems.
@@ -247,6 +251,7 @@ impl Config {
             bail!("lanes = 0 is invalid: writes need at least 1 lane");
         }
         Ok(Self {
+            settings: settings.clone(),
             pool: pool_config(&settings, &run_dir, privilege)?,
             journal: journal_config(&settings, &state_dir)?,
             images: images_config(&settings, &state_dir)?,
@@ -276,6 +281,18 @@ impl Config {
             },
             accept_loss: None,
         })
+    }
+
+    /// Notes which keys have other values in `fresh`, and adopts those that take effect, for the
+    /// next comparison.
+    pub(crate) fn compare(
+        &mut self,
+        fresh: &Self,
+        takes_effect: &dyn Fn(&str) -> bool,
+    ) -> ReloadedKeys {
+        let mut reload = Reloading { takes_effect, changes: ReloadedKeys::default() };
+        self.settings.reload(&fresh.settings, ("", ""), &mut reload);
+        reload.changes
     }
 
     pub(crate) fn api_socket(&self) -> PathBuf {

@@ -79,7 +79,58 @@ macro_rules! settings {
                 Self { $($key: self.$key.or(fallback.$key),)* }
             }
         }
+
+        impl Reloadable for $name {
+            fn reload(&mut self, fresh: &Self, place: (&str, &str), reload: &mut Reloading<'_>) {
+                let (_, section) = place;
+                $({
+                    let key = stringify!($key).replace('_', "-");
+                    self.$key.reload(&fresh.$key, (section, &key), reload);
+                })*
+            }
+        }
     };
+}
+
+/// Comparison of settings that were read again with those in effect.
+pub(super) struct Reloading<'it> {
+    /// Returns whether a key, such as `log` or `every in [images]`, takes effect without a restart.
+    pub(super) takes_effect: &'it dyn Fn(&str) -> bool,
+    pub(super) changes: ReloadedKeys,
+}
+
+/// Keys whose values differ when the configuration is read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReloadedKeys {
+    pub(crate) effective: Vec<String>,
+    /// Keys that keep their values until a restart.
+    pub(crate) at_restart: Vec<String>,
+}
+
+/// A setting, or a group of them.
+pub(super) trait Reloadable {
+    /// Adopts what takes effect, and notes all that differs. The place is the section and the key.
+    fn reload(&mut self, fresh: &Self, place: (&str, &str), reload: &mut Reloading<'_>);
+}
+
+impl<T: Clone + PartialEq> Reloadable for Option<T> {
+    fn reload(&mut self, fresh: &Self, place: (&str, &str), reload: &mut Reloading<'_>) {
+        if self == fresh {
+            return;
+        }
+        let key = match place {
+            ("", key) => key.to_owned(),
+            (section, key) => format!("{key} in [{section}]"),
+        };
+        let Reloading { takes_effect, changes } = reload;
+        match takes_effect(&key) {
+            true => {
+                self.clone_from(fresh);
+                changes.effective.push(key);
+            }
+            false => changes.at_restart.push(key),
+        }
+    }
 }
 
 settings! {
