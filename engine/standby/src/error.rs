@@ -8,12 +8,19 @@ use volumes::VolumeError;
 /// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StandbyErrorKind {
-    /// The pool already has volumes, or belongs to a set that it does not follow.
+    /// The pool has volumes of its own.
     #[error(
-        "the pool is not that of a standby; delete it if its volumes are not needed, or, if \
-         this daemon was the writer and another has taken over, set rejoin = true in [standby]"
+        "the pool has volumes, which a standby would discard; if they are not needed, delete them \
+         while [standby] is not configured; if this daemon was the writer of the store and another \
+         has taken over, set rejoin = true in [standby]"
     )]
     NotEmpty,
+    /// The pool has no volumes, and the images in the store are those of earlier volumes of it.
+    #[error(
+        "the images in the store are those of this pool's deleted volumes; configure the store of \
+         another daemon, or, if another has taken over this store, set rejoin = true in [standby]"
+    )]
+    OwnSet,
     /// The images in the store belong to another set than those followed so far.
     #[error(
         "the image store holds images of another pool than those followed so far; configure the \

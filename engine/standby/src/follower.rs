@@ -23,9 +23,9 @@ use crate::key::{Opened, open_store};
 const BLOCK_BYTES: u64 = 4096;
 
 /// Parameters of a follower.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FollowerSpec {
-    /// A new pool, or one that followed the store before.
+    /// A new pool, one that followed the store before, or one without volumes of another set.
     pub engine: Arc<Engine>,
     pub store: Arc<dyn ImageStore>,
     /// Wrapping keys, one of which opens the store's key if it is encrypted.
@@ -103,15 +103,17 @@ pub enum Step {
 }
 
 impl Follower {
-    /// Opens a pool to follow a store. Rejects a pool that has volumes of its own.
+    /// Opens a pool to follow a store. Rejects a pool that has volumes of its own, and one without
+    /// volumes to whose set the images in the store belong: its writer deleted them.
     pub fn open(spec: FollowerSpec) -> Result<Self, StandbyError> {
+        if !spec.engine.is_restoring() {
+            check_unused(&spec)?;
+            spec.engine.begin_restoring();
+        }
         let FollowerSpec { engine, store, keys } = spec;
-        if !engine.is_restoring() {
-            if engine.set_id().is_some() || !engine.volumes().is_empty() {
-                let attempt = "follow an image store";
-                return Err(StandbyError::new(StandbyErrorKind::NotEmpty, attempt));
-            }
-            engine.begin_restoring();
+        if engine.volumes().is_empty() {
+            // It may have been a writer's. The set of the store is joined with the first image.
+            engine.leave_set();
         }
         let known = Known {
             progress: Progress { to_fetch_bytes: absent_bytes(&engine), ..Progress::default() },
@@ -336,6 +338,28 @@ impl Work {
 }
 
 const LOOK: &str = "look at the claims on the image store";
+
+/// Checks that nothing is lost with the contents of a pool that is not a standby's.
+fn check_unused(spec: &FollowerSpec) -> Result<(), StandbyError> {
+    let attempt = "follow an image store";
+    let volumes = spec.engine.volumes();
+    if let Some(one) = volumes.first() {
+        let error = StandbyError::new(StandbyErrorKind::NotEmpty, attempt);
+        let count = volumes.len();
+        return Err(
+            error.with_source(format!("volumes in the pool: {count}, such as {}", one.name()))
+        );
+    }
+    let Some(own) = spec.engine.set_id() else { return Ok(()) };
+    let image = match open_store(&spec.store, &spec.keys)? {
+        Some((store, _)) => choose(&store)?.image,
+        None => None,
+    };
+    match image.is_some_and(|image| image.summary().set_id == own) {
+        true => Err(StandbyError::new(StandbyErrorKind::OwnSet, attempt)),
+        false => Ok(()),
+    }
+}
 
 fn known_top(store: &Arc<dyn ImageStore>) -> Result<u32, StandbyError> {
     let images = store.images().map_err(StandbyError::image(LOOK))?;

@@ -95,6 +95,36 @@ fn a_pool_is_left_alone_unless_the_store_is_of_its_set_and_the_claims_are_approv
     assert!(read(&former.engine().volume("one").expect("it is there"), 0) == Ok(noise(2)));
 }
 
+#[test]
+fn a_pool_without_volumes_follows_the_store_of_another_set_only() {
+    let (shared, other) = (Shared::new(), Shared::new());
+    let writer = shared.writer();
+    writer.create("one", Durability::Image);
+    writer.save();
+    other.writers.store(9, Ordering::Relaxed);
+    let stranger = other.writer();
+    let mut pool = other.pool_of(stranger);
+    pool.store = Arc::new(support::Watched::new(shared.images()));
+    pool.start().expect("nothing is in it");
+    assert!(pool.engine().is_restoring() && pool.engine().set_id().is_none());
+    pool.kill();
+    pool.start().expect("it is a standby");
+    pool.follow();
+    check_like(&pool, &writer.engine);
+
+    // The writer of the images deletes its volumes.
+    writer.engine.delete_volume("one").expect("it is there");
+    let set_id = writer.engine.set_id();
+    let mut pool = shared.pool_of(writer);
+    for is_away in [false, true] {
+        pool.store.is_away.store(is_away, Ordering::Relaxed);
+        let refused = pool.start().expect_err("the images are of the pool's set").kind;
+        let expected = if is_away { StandbyErrorKind::Store } else { StandbyErrorKind::OwnSet };
+        assert_eq!(refused, expected);
+        assert!(!pool.engine().is_restoring() && pool.engine().set_id() == set_id);
+    }
+}
+
 /// Performs random changes of durable volumes and their snapshots.
 fn change(engine: &Engine, random: &mut Random, count: u64) {
     for _ in 0..count {

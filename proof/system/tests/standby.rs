@@ -28,6 +28,13 @@ impl Store {
         Ok(Self::Folder(tempfile::tempdir()?))
     }
 
+    fn address(&self) -> std::net::SocketAddr {
+        match self {
+            Self::Server(server) => server.address,
+            Self::Folder(_) => unreachable!("a folder has no address"),
+        }
+    }
+
     fn daemon(&self, flags: &str) -> Result<Daemon> {
         let place = match self {
             Self::Folder(folder) => folder.path().join("images").display().to_string(),
@@ -245,7 +252,9 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
     for _ in 0..2 {
         let refused = daemon.start_again().expect_err("its pool is not that of a standby");
         let refused = format!("{refused:#}");
-        ensure!(refused.contains("the pool is not that of a standby"), "{refused}");
+        for part in ["the pool has volumes", "delete them", "rejoin = true", "such as db"] {
+            ensure!(refused.contains(part), "{part} in {refused}");
+        }
     }
     std::fs::remove_file(daemon.pool_file())?;
     std::fs::remove_dir_all(daemon.state_dir().join("journal"))?;
@@ -269,7 +278,11 @@ fn a_former_writer_rejoins_with_its_pool_and_takes_over_again() -> Result<()> {
     writer.set_flags(&as_standby);
     let refused = writer.start_again().expect_err("nobody has taken over");
     ensure!(format!("{refused:#}").contains("no other daemon has taken over"), "{refused:#}");
-    // The refused start has changed nothing.
+    // The refused start has changed nothing, and a later one deletes no journal.
+    ensure!(
+        !writer.state_dir().join("rejoining.json").exists(),
+        "a start would delete the journal"
+    );
     writer.set_flags(&as_writer);
     writer.start_again()?;
     stamp(&mut client(&writer, "db")?, 1)?;
@@ -298,6 +311,85 @@ fn a_former_writer_rejoins_with_its_pool_and_takes_over_again() -> Result<()> {
     db.ask(&Request::Flush)?;
     writer.save_image()?;
     writer.finish()
+}
+
+#[test]
+fn a_daemon_without_volumes_becomes_a_standby_and_is_promoted() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let (mut writer, other) = (store.daemon("--images-every 1s")?, Store::folder()?);
+    writer.memlane("volume create db --size 64MiB --durability journal")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    writer.save_image()?;
+    let mut daemon = other.daemon("")?;
+    // Journal and images of its own.
+    daemon.memlane("volume create old --size 16MiB --durability journal")?;
+    stamp(&mut client(&daemon, "old")?, 0)?;
+    client(&daemon, "old")?.ask(&Request::Flush)?;
+    daemon.save_image()?;
+    daemon.memlane("volume delete old --force")?;
+    let as_writer = daemon.flags().to_owned();
+    daemon.stop()?;
+    daemon.set_flags(&format!("{as_writer} --standby-follow"));
+    let refused = daemon.start_again().expect_err("the images are its own");
+    let refused = format!("{refused:#}");
+    ensure!(refused.contains("this pool's deleted volumes"), "{refused}");
+    ensure!(
+        !daemon.state_dir().join("rejoining.json").exists(),
+        "a start would delete the journal"
+    );
+    let as_standby = "--no-fuse --standby-follow --standby-every 100ms";
+    daemon.set_object_store(store.address());
+    daemon.set_flags(&format!("{as_standby} --images-store s3://bucket/images"));
+    for _ in 0..2 {
+        daemon.start_again()?;
+        wait_until_read(&daemon, |db| Ok(read_stamp(db, 0)? == first))?;
+        daemon.kill()?;
+    }
+    daemon.start_again()?;
+    wait_until_read(&daemon, |db| Ok(read_stamp(db, 0)? == first))?;
+    writer.kill()?;
+    promote(&daemon, "--force")?;
+    let mut db = client(&daemon, "db")?;
+    ensure!(read_stamp(&mut db, 0)? == first);
+    stamp(&mut db, 1)?;
+    db.ask(&Request::Flush)?;
+    daemon.finish()
+}
+
+#[test]
+fn a_standby_with_the_journal_of_other_volumes_says_so_and_is_not_promoted() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let mut writer = store.daemon("--images-every 1s")?;
+    writer.memlane("volume create db --size 64MiB --durability journal")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    writer.save_image()?;
+    let mut daemon = Store::folder()?.daemon("")?;
+    daemon.memlane("volume create old --size 16MiB --durability journal")?;
+    stamp(&mut client(&daemon, "old")?, 0)?;
+    client(&daemon, "old")?.ask(&Request::Flush)?;
+    daemon.kill()?;
+    daemon.lose_memory()?;
+    daemon.set_object_store(store.address());
+    let flags = "--no-fuse --standby-follow --standby-every 100ms";
+    daemon.set_flags(&format!("{flags} --images-store s3://bucket/images"));
+    daemon.start_again()?;
+    wait_for("the journal to be reported", TIME_LIMIT, || {
+        let cause = standby(&daemon)?.cause;
+        Ok(cause.is_some_and(|cause| cause.contains("the journal of other volumes")))
+    })?;
+    // The writer goes on, and the store is not claimed.
+    let refused = promote(&daemon, "--force").expect_err("it could not start afterwards");
+    ensure!(format!("{refused:#}").contains("the journal of other volumes"), "{refused:#}");
+    writer.save_image()?;
+    let journal = daemon.state_dir().join("journal");
+    for file in std::fs::read_dir(&journal)? {
+        std::fs::remove_file(file?.path())?;
+    }
+    wait_for("the standby to follow", RETRY_TIME_LIMIT, || Ok(standby(&daemon)?.cause.is_none()))?;
+    writer.kill()?;
+    promote(&daemon, "--force")?;
+    ensure!(read_stamp(&mut client(&daemon, "db")?, 0)? == first);
+    daemon.finish()
 }
 
 /// Kinds of outages of a store.

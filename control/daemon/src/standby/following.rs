@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote};
 use durable_set::OwnClaim;
 use image::{
@@ -19,7 +19,7 @@ use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
 use crate::durable::{causes, open_elsewhere, open_journal_folder, place_of, store_writer};
 use crate::events::EventLog;
 use crate::standby::lag::{journal_lag_seconds, lag_seconds};
-use crate::standby::rejoining::{Places, rejoin};
+use crate::standby::rejoining::{FormerWriter, Places, open_pool};
 use crate::standby::role::{note_pending, note_promoted};
 use crate::store_serving::StoreServing;
 use crate::ticker::Ticker;
@@ -52,6 +52,7 @@ pub(crate) struct StandbyParts<'config> {
 #[derive(Debug)]
 pub(crate) struct Standby {
     pub(super) follower: Arc<Follower>,
+    engine: Arc<Engine>,
     pub(super) place: String,
     pub(super) known: Mutex<Known>,
     store: StorePlace,
@@ -111,17 +112,18 @@ impl Standby {
         let files = files.into_iter().flatten().flatten();
         let keys = files.map(|path| WrappingKey::read(path)).collect::<Result<_, _>>()?;
         let spec = FollowerSpec { engine: parts.engine, store, keys };
-        let follower = match parts.may_rejoin {
-            true => {
-                let (state_dir, journal_dir) = (&*parts.state_dir, &*parts.journal_dir);
-                rejoin(spec, &Places { state_dir, journal_dir }, &parts.events)?
-            }
-            false => Follower::open(spec)?,
+        let allowed = match parts.may_rejoin {
+            true => FormerWriter::TakenOver,
+            false => FormerWriter::Empty,
         };
+        let places = Places { state_dir: &parts.state_dir, journal_dir: &parts.journal_dir };
+        let engine = Arc::clone(&spec.engine);
+        let follower = open_pool(spec, allowed, &places, &parts.events)?;
         let place = place_of(&parts.images.store);
         tracing::info!(store = place, "following the image store as a standby");
         Ok(Arc::new(Self {
             follower: Arc::new(follower),
+            engine,
             place,
             known: Mutex::new(Known { wait: parts.interval, ..Known::default() }),
             store: parts.images.store.clone(),
@@ -158,9 +160,12 @@ impl Standby {
             }
             Ok(Step::Complete { image_number, fetched_bytes }) => {
                 tracing::debug!(image_number, fetched_bytes, "image followed");
-                None
+                self.journal_failure()
             }
-            Ok(Step::Waiting | Step::Unchanged) => None,
+            Ok(Step::Waiting | Step::Unchanged) => {
+                let was_failing = self.known().failure.is_some();
+                was_failing.then(|| self.journal_failure()).flatten()
+            }
         };
         let mut known = self.known();
         known.has_looked = true;
@@ -173,6 +178,26 @@ impl Standby {
         drop(known);
         self.tell(before.as_deref(), failure.as_deref());
         wait
+    }
+
+    /// Cause for which the promoted daemon could not use the directory of the journal, if any.
+    fn journal_failure(&self) -> Option<String> {
+        self.check_journal().err().map(|error| format!("{error:#}"))
+    }
+
+    /// Fails if the directory of the journal has the journal of other volumes. The promoted daemon
+    /// could not start with it.
+    fn check_journal(&self) -> anyhow::Result<()> {
+        let found = journal::set_in(&open_journal_folder(&self.journal_dir)?)?;
+        match (found, self.engine.set_id()) {
+            (Some(found), Some(own)) if found != own => bail!(
+                "{} has the journal of other volumes than those in the image store, so this \
+                 standby cannot be promoted; delete the files in it if those volumes are not \
+                 needed, or configure another dir in [journal]",
+                self.journal_dir.display()
+            ),
+            _ => Ok(()),
+        }
     }
 
     fn tell(&self, before: Option<&str>, failure: Option<&str>) {
@@ -250,6 +275,10 @@ impl Standby {
         let mut own = own.map_err(|error| host_failed(causes(&error)))?;
         let writer = StoreWriter { daemon_id: own.daemon_id(), ..writer };
         let mut approve = |claims: &Claims| {
+            self.check_journal().map_err(|error| {
+                let attempt = "claim the store for a new writer";
+                ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
+            })?;
             own.take_over(claims, &folder).map_err(|error| {
                 let attempt = "note the claim in the folder of the journal";
                 ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
@@ -377,7 +406,7 @@ fn open_store(parts: &StandbyParts<'_>) -> anyhow::Result<Arc<dyn ImageStore>> {
     };
     let folder = VisitedFolder::new(path);
     // A store that was followed before may be temporarily unavailable.
-    if parts.engine.set_id().is_none() {
+    if parts.engine.set_id().is_none() || !parts.engine.is_restoring() {
         folder.check_exists().context(
             "the image store does not exist, and a standby does not create it; check store in \
              [images], and that it is mounted",

@@ -1,16 +1,18 @@
-//! Start of a former writer as a standby, on the pool that it had (failback).
+//! Start of a former writer as a standby, on the pool that it had (failback), or on its empty pool.
 //!
 //! The journal of the former writer must not be replayed after a later promotion, so it is deleted
 //! once the pool is a standby's. A file in the state directory records that this is to be done.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use durable_set::OwnClaim;
 use serde::{Deserialize, Serialize};
-use standby::{Follower, FollowerSpec};
+use standby::{Follower, FollowerSpec, StandbyError, StandbyErrorKind};
 use state_file::StateFile;
+use volumes::Engine;
 
 use crate::durable::{SetRecord, open_journal_folder};
 use crate::events::EventLog;
@@ -27,9 +29,19 @@ pub(super) struct Places<'it> {
     pub(super) journal_dir: &'it Path,
 }
 
+/// Pools of former writers that may become a standby's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormerWriter {
+    /// Without volumes.
+    Empty,
+    /// Also with volumes, if another daemon has taken over the store.
+    TakenOver,
+}
+
 /// Opens the pool of a standby, also if it is still that of a former writer.
-pub(super) fn rejoin(
+pub(super) fn open_pool(
     spec: FollowerSpec,
+    allowed: FormerWriter,
     places: &Places<'_>,
     events: &EventLog,
 ) -> anyhow::Result<Follower> {
@@ -42,6 +54,25 @@ pub(super) fn rejoin(
         }
         return Ok(follower);
     }
+    // With volumes it fails without changes.
+    match places.replace_journal(engine, || Follower::open(spec.clone()))? {
+        Err(error)
+            if allowed == FormerWriter::TakenOver
+                && matches!(error.kind, StandbyErrorKind::NotEmpty | StandbyErrorKind::OwnSet) =>
+        {
+            rejoin(spec, places, events)
+        }
+        Err(error) => Err(error.into()),
+        Ok(follower) => {
+            let message = "the pool of this former writer has no volumes and follows the image \
+                           store as a standby";
+            events.info("standby_rejoined", None, message.to_owned());
+            Ok(follower)
+        }
+    }
+}
+
+fn rejoin(spec: FollowerSpec, places: &Places<'_>, events: &EventLog) -> anyhow::Result<Follower> {
     let Some(own) = OwnClaim::read(&open_journal_folder(places.journal_dir)?)? else {
         bail!(
             "the pool cannot become a standby's: without the file claim in {} nobody knows \
@@ -50,19 +81,38 @@ pub(super) fn rejoin(
             places.journal_dir.display()
         );
     };
-    StateFile::create(places.file(), Rejoining::default())
-        .with_context(|| format!("cannot write {}", places.file().display()))?;
-    let follower = Follower::rejoin(spec, &mut |claims| own.is_taken_over(claims))?;
+    let engine = Arc::clone(&spec.engine);
+    let open = || Follower::rejoin(spec, &mut |claims| own.is_taken_over(claims));
+    let follower = places.replace_journal(&engine, open)??;
     let message = "the pool of this former writer follows the image store as a standby; what it \
                    wrote after its last image is discarded";
     events.info("standby_rejoined", None, message.to_owned());
-    places.delete_journal()?;
     Ok(follower)
 }
 
 impl Places<'_> {
     fn file(&self) -> PathBuf {
         self.state_dir.join(FILE_NAME)
+    }
+
+    /// Opens the pool of a former writer, and deletes its journal once the pool is a standby's. If
+    /// it stays the writer's, its journal does too.
+    fn replace_journal(
+        &self,
+        engine: &Engine,
+        open: impl FnOnce() -> Result<Follower, StandbyError>,
+    ) -> anyhow::Result<Result<Follower, StandbyError>> {
+        let file = self.file();
+        StateFile::create(file.clone(), Rejoining::default())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let opened = open();
+        if opened.is_ok() {
+            self.delete_journal()?;
+        } else if !engine.is_restoring() {
+            // A later start would delete the journal.
+            fs::remove_file(&file).with_context(|| format!("cannot delete {}", file.display()))?;
+        }
+        Ok(opened)
     }
 
     /// Deletes the files of the journal, then the record that this is to be done.

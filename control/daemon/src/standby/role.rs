@@ -39,8 +39,8 @@ struct Promoted {
     is_pending: bool,
 }
 
-/// Determines the role. An intact pool that was not promoted here has volumes of its own. It cannot
-/// be a standby, and the start is refused later for that reason.
+/// Determines the role. If an intact pool that was not promoted here has volumes of its own, it
+/// cannot be a standby's, and the start is refused later for that reason.
 pub(crate) fn role_at_start(
     is_to_follow: bool,
     state_dir: &Path,

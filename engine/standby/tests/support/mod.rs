@@ -170,12 +170,17 @@ impl Shared {
         writer: Writer,
         is_taken_over: &mut dyn FnMut(&Claims) -> bool,
     ) -> Standby {
+        let mut standby = self.pool_of(writer);
+        let _refused = standby.rejoin(is_taken_over);
+        standby
+    }
+
+    /// Ends a writer. Returns its pool, which nobody has opened.
+    pub(crate) fn pool_of(&self, writer: Writer) -> Standby {
         let folder = writer.end();
         let store = Arc::new(Watched::new(self.images()));
         let (pool_bytes, keys) = (POOL_BYTES, Vec::new());
-        let mut standby = Standby { folder, pool_bytes, keys, store, engine: None, follower: None };
-        let _refused = standby.rejoin(is_taken_over);
-        standby
+        Standby { folder, pool_bytes, keys, store, engine: None, follower: None }
     }
 
     /// Opens a promoted pool like its owner.

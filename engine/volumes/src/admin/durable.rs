@@ -72,6 +72,13 @@ impl Engine {
         table::set_set_id(&self.pool.store, id);
     }
 
+    /// Removes an empty pool that is being restored from its set. After a kill meanwhile, it must
+    /// be removed again.
+    pub fn leave_set(&self) {
+        let _administration = self.administrate();
+        table::set_set_id(&self.pool.store, [0; 16]);
+    }
+
     /// Marks the start of a restore from stable storage. The mark survives a kill. Until
     /// [`Engine::end_restoring`] the pool contains nothing that stable storage lacks, and may be
     /// discarded.
