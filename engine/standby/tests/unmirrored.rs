@@ -271,6 +271,31 @@ fn a_pool_that_is_restored_has_the_setting_and_relies_on_it_once_the_store_has_i
 }
 
 #[test]
+fn a_volume_whose_creation_is_the_last_change_is_restored_with_its_setting() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, _) = begin_two(&shared);
+    writer.save();
+    let set = Arc::clone(&writer.set);
+    let spec = VolumeSpec {
+        durability: Durability::Journal,
+        mirror: VolumeMirror::No,
+        ..VolumeSpec::new(name("new"), 1 << 20)
+    };
+    let creation = thread::spawn(move || set.create_volume(spec));
+    await_waiting(&writer, 1);
+    ship(&mut shipper);
+    creation.join().expect("no panic").expect("the store has it");
+    drop((writer, shipper));
+    for journal in ["journal", "journal-of-another"] {
+        let (host, _set, _) = shared.open_anew(journal);
+        let new = host.engine().volume("new").expect("it is there");
+        assert_eq!(new.mirror(), VolumeMirror::No, "{journal}");
+    }
+    let promoted = promote(&shared.standby(), LossPolicy::Refuse).expect("nothing is missing");
+    assert_eq!(promoted.unmirrored, ["new"]);
+}
+
+#[test]
 fn volumes_that_are_restored_have_the_setting_in_the_image() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, _) = begin_two(&shared);
