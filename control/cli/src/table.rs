@@ -9,6 +9,9 @@ use crate::visible;
 /// Separator of columns.
 const GAP: &str = "  ";
 
+/// Maximum width to which cells are padded, beyond which `format!` panics. Longer cells are whole.
+pub(crate) const WIDTH_MAX: usize = u16::MAX as usize;
+
 /// Order of lines and choice of columns.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
@@ -113,8 +116,10 @@ impl Table {
         let rows: Vec<Vec<String>> = self.rows.iter().map(line).collect();
         let rows = rows.iter().map(|row| row.iter().map(String::as_str).collect());
         let lines: Vec<Vec<&str>> = [head].into_iter().chain(rows).collect();
-        let width_of =
-            |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+        let width_of = |at: usize| {
+            let widths = lines.iter().map(|line| line[at].chars().count());
+            widths.max().unwrap_or(0).min(WIDTH_MAX)
+        };
         let widths: Vec<usize> = (0..chosen.len()).map(width_of).collect();
         let is_figure = |column: usize| self.rows.iter().any(|row| row[column].value.is_some());
         let padded = |line: &Vec<&str>| {

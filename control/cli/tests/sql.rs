@@ -43,6 +43,16 @@ fn rows_are_a_table_for_people_and_objects_for_programs() {
 }
 
 #[test]
+fn long_values_are_printed_whole() {
+    let broker = Broker::new();
+    let query = "SELECT repeat('x', 70000) AS a, 1 AS b UNION ALL SELECT 'y', 2 ORDER BY b";
+    let lines = run(&broker, query, 0);
+    let cells: Vec<Vec<&str>> = lines.lines().map(|it| it.split_whitespace().collect()).collect();
+    let long = "x".repeat(70_000);
+    assert_eq!(cells[1..3], [[&long[..], "1"], ["y", "2"]]);
+}
+
+#[test]
 fn copy_takes_rows_of_standard_input_and_gives_rows_to_standard_output() {
     let broker = with_orders();
     let copy = |statement: &str, rows: &str| {

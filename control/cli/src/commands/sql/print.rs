@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 
 use crate::failure::Failure;
 use crate::output::{Form, is_still_read};
+use crate::table::WIDTH_MAX;
 use crate::visible;
 
 /// Number of rows from which column widths are computed.
@@ -55,7 +56,8 @@ impl Printer {
         if self.form == Form::Text {
             columns.iter_mut().for_each(|it| *it = visible::in_line(it).into_owned());
         }
-        self.widths = columns.iter().map(|name| name.chars().count()).collect();
+        let width = |name: &String| name.chars().count().min(WIDTH_MAX);
+        self.widths = columns.iter().map(width).collect();
         self.columns = columns;
         self.has_head = false;
     }
@@ -116,7 +118,7 @@ impl Printer {
         let rows = std::mem::take(&mut self.pending);
         for (at, width) in self.widths.iter_mut().enumerate() {
             let longest = rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-            *width = (*width).max(longest);
+            *width = (*width).max(longest).min(WIDTH_MAX);
         }
         let head = if self.has_head { Ok(()) } else { self.print_head() };
         let written = head.and_then(|()| rows.iter().try_for_each(|row| self.print_line(row)));
