@@ -14,7 +14,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Request, StrBytes};
 
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 use crate::login;
 use crate::retry::Retry;
 use crate::settings::{Addresses, Settings};
@@ -112,7 +112,7 @@ impl Client {
     }
 
     pub(crate) fn retry(&self) -> Retry {
-        Retry::within(self.settings.request_time_max)
+        Retry::within(self.settings.request_time_max, self.settings.wait_notice)
     }
 
     /// Returns a connection to the bootstrap broker.
@@ -198,7 +198,8 @@ impl Client {
         };
         let topic = cluster.topics.swap_remove(at);
         let code = topic.error.map_or(0, |error| error.code());
-        check(code, None, format_args!("find topic {name:?}"))?;
+        let right = format_args!("Describe on topic {name:?}");
+        check_right(code, None, format_args!("find topic {name:?}"), right)?;
         Ok((cluster, topic))
     }
 
@@ -302,10 +303,12 @@ impl Client {
         };
         let response = connection.call(&request, version).await?;
         let (code, said, address) = coordinator_in(response, key);
-        check(
+        let name = kind.name();
+        check_right(
             code,
             said.as_deref(),
-            format_args!("find the coordinator of {} {key:?}", kind.name()),
+            format_args!("find the coordinator of {name} {key:?}"),
+            format_args!("Describe on {name} {key:?}"),
         )?;
         self.connection(&address).await
     }

@@ -79,8 +79,13 @@ pub(crate) struct Waiting<'a, R: Request> {
 
 impl Connection {
     pub(crate) async fn open(address: &str, settings: Arc<Settings>) -> Result<Self, ClientError> {
-        let transport =
-            transport::connect(address, settings.tls.as_ref(), settings.connect_time_max).await?;
+        let connecting =
+            transport::connect(address, settings.tls.as_ref(), settings.connect_time_max);
+        let waits = || {
+            let context = format!("broker {address} has not accepted the connection yet");
+            ClientError::new(ErrorKind::TimedOut, context)
+        };
+        let transport = settings.noticing(waits, connecting).await?;
         let mut connection = Self::over(transport, address, settings);
         connection.versions = connection.announced_versions().await?;
         Ok(connection)
@@ -227,8 +232,8 @@ impl Connection {
         let mut version = VERSION_FIRST;
         loop {
             let mut waiting = self.submit(&versions::request(), version).await?;
-            waiting.deadline =
-                waiting.deadline.min(Instant::now() + self.settings.connect_time_max);
+            waiting.time_max = waiting.time_max.min(self.settings.connect_time_max);
+            waiting.deadline = waiting.deadline.min(Instant::now() + waiting.time_max);
             let mut body = waiting.body().await?;
             ResponseHeader::decode(&mut body, 0).map_err(|error| {
                 let context = format!("invalid ApiVersions response from {}", self.address);
@@ -280,7 +285,14 @@ impl<R: Request> Waiting<'_, R> {
 
     /// Waits for the response. Returns its bytes, including the correlation id.
     async fn body(mut self) -> Result<Bytes, ClientError> {
-        match timeout_at(self.deadline, &mut self.response).await {
+        let connection = self.connection;
+        let waits = || {
+            let (address, name) = (&connection.address, versions::name_of(R::KEY));
+            let context = format!("broker {address} has not answered {name} yet");
+            ClientError::new(ErrorKind::TimedOut, context)
+        };
+        let answered = timeout_at(self.deadline, &mut self.response);
+        match connection.settings.noticing(waits, answered).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(_)) => Err(self.connection.failure()),
             Err(_) => Err(self.late("timed out waiting for the response")),

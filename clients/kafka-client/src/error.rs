@@ -113,6 +113,29 @@ pub(crate) fn check(
     Err(refused.because(reason))
 }
 
+/// Checks an error code as [`check`] does. If a right is missing and the broker does not say which,
+/// the error names `right`.
+pub(crate) fn check_right(
+    code: i16,
+    message: Option<&str>,
+    attempt: impl Display,
+    right: impl Display,
+) -> Result<(), ClientError> {
+    let is_for_right = matches!(
+        ResponseError::try_from_code(code),
+        Some(
+            ResponseError::TopicAuthorizationFailed
+                | ResponseError::GroupAuthorizationFailed
+                | ResponseError::TransactionalIdAuthorizationFailed
+                | ResponseError::ClusterAuthorizationFailed
+        )
+    );
+    match message.filter(|message| !message.is_empty()) {
+        None if is_for_right => check(code, Some(&format!("requires {right}")), attempt),
+        message => check(code, message, attempt),
+    }
+}
+
 /// Name of an error in Kafka's documentation, such as `UNKNOWN_TOPIC_OR_PARTITION`.
 pub fn error_name(error: ResponseError) -> String {
     if let ResponseError::Unknown(code) = error {
@@ -148,6 +171,19 @@ mod tests {
         assert_eq!(error.refusal(), Some(ResponseError::TopicAlreadyExists));
         assert!(!error.is_retriable());
         assert!(check(0, None, "do nothing").is_ok());
+    }
+
+    #[test]
+    fn a_missing_right_is_named_unless_the_broker_names_it() {
+        let source_of = |code, message| {
+            let error = check_right(code, message, "read", "Read on topic \"a\"");
+            error.expect_err("a code").source().map(ToString::to_string)
+        };
+        let named = "TOPIC_AUTHORIZATION_FAILED: requires Read on topic \"a\"";
+        assert_eq!(source_of(29, None).as_deref(), Some(named));
+        let told = source_of(29, Some("no"));
+        assert_eq!(told.as_deref(), Some("TOPIC_AUTHORIZATION_FAILED: no"));
+        assert_eq!(source_of(3, None).as_deref(), Some("UNKNOWN_TOPIC_OR_PARTITION"));
     }
 
     #[test]

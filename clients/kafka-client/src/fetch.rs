@@ -14,7 +14,7 @@ use record_batch::BatchHeader;
 use crate::batch::{Record, decode_records, first_batch};
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 
 /// Versions 13 and later identify topics by id.
 pub(crate) const FETCH_VERSION_MAX: i16 = 12;
@@ -91,7 +91,9 @@ impl FetchedPartition {
     /// Returns the error, with a description of the attempt.
     pub fn check(&self) -> Result<(), ClientError> {
         let code = self.error.map_or(0, |error| error.code());
-        check(code, None, format_args!("read from {:?}, partition {}", self.topic, self.partition))
+        let Self { topic, partition, .. } = self;
+        let right = format_args!("Read on topic {topic:?}");
+        check_right(code, None, format_args!("read from {topic:?}, partition {partition}"), right)
     }
 }
 

@@ -17,7 +17,7 @@ use kafka_protocol::messages::{
 
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 use crate::topics::no_result;
 
 /// A group in a list.
@@ -118,7 +118,8 @@ impl Client {
         let response = coordinator.call(&request, version).await?;
         let attempt = format!("delete group {name:?}");
         let result = response.results.first().ok_or_else(|| no_result(&attempt))?;
-        check(result.error_code, None, attempt)
+        let right = format_args!("Delete on group {name:?}");
+        check_right(result.error_code, None, attempt, right)
     }
 
     /// Lists all committed offsets of a group.
@@ -213,7 +214,8 @@ pub(crate) async fn commit(
             let attempt = format_args!(
                 "commit an offset of {name:?}, partition {index}, for group {group:?}"
             );
-            check(partition.error_code, None, attempt)?;
+            let rights = format_args!("Read on group {group:?} and on topic {name:?}");
+            check_right(partition.error_code, None, attempt, rights)?;
         }
     }
     Ok(())
@@ -226,22 +228,23 @@ fn offsets_in(
     is_list: bool,
 ) -> Result<Vec<CommittedOffset>, ClientError> {
     let attempt = format!("read the offsets of group {group:?}");
+    let right = format!("Describe on group {group:?}");
     let mut offsets = Vec::new();
     let mut add = |topic: &str, partition, offset, code| {
-        check(code, None, &attempt)?;
+        check_right(code, None, &attempt, format_args!("Describe on topic {topic:?}"))?;
         offsets.push(CommittedOffset { topic: topic.to_owned(), partition, offset });
         Ok::<_, ClientError>(())
     };
     if is_list {
         let result = response.groups.first().ok_or_else(|| no_result(&attempt))?;
-        check(result.error_code, None, &attempt)?;
+        check_right(result.error_code, None, &attempt, &right)?;
         for topic in &result.topics {
             for it in &topic.partitions {
                 add(&topic.name, it.partition_index, it.committed_offset, it.error_code)?;
             }
         }
     } else {
-        check(response.error_code, None, &attempt)?;
+        check_right(response.error_code, None, &attempt, &right)?;
         for topic in &response.topics {
             for it in &topic.partitions {
                 add(&topic.name, it.partition_index, it.committed_offset, it.error_code)?;
@@ -260,7 +263,8 @@ async fn describe_new(
     let response = coordinator.call(&request, version).await?;
     let attempt = format!("describe group {name:?}");
     let group = response.groups.first().ok_or_else(|| no_result(&attempt))?;
-    check(group.error_code, group.error_message.as_deref(), attempt)?;
+    let right = format_args!("Describe on group {name:?}");
+    check_right(group.error_code, group.error_message.as_deref(), attempt, right)?;
     let member = |it: &NewMember| GroupMember {
         id: it.member_id.to_string(),
         client_id: it.client_id.to_string(),
@@ -295,7 +299,8 @@ async fn describe_classic(
         "Dead" if group.error_code == 0 => ResponseError::GroupIdNotFound.code(),
         _ => group.error_code,
     };
-    check(code, group.error_message.as_deref(), attempt)?;
+    let right = format_args!("Describe on group {name:?}");
+    check_right(code, group.error_message.as_deref(), attempt, right)?;
     let member = |it: &DescribedGroupMember| GroupMember {
         id: it.member_id.to_string(),
         client_id: it.client_id.to_string(),

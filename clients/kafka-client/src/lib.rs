@@ -62,7 +62,7 @@ pub use record_batch::{
 };
 pub use resets::OffsetMove;
 pub use sasl::{Mechanism, ScramHash};
-pub use settings::{Addresses, SaslSettings, Settings};
+pub use settings::{Addresses, SaslSettings, Settings, WaitNotice};
 pub use specs::{Extent, OffsetSpec};
 pub use tls::TlsTrust;
 pub use tokio_rustls::client::TlsStream;

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::assignor::{self, Assignment};
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 use crate::groups::{
     CommittedOffset, assignment_of, commit, commit_request, group_id, subscription_of,
 };
@@ -180,7 +180,8 @@ impl Membership {
         let held_back = self.settings.rebalance_time_max;
         let response = self.coordinator.call_held(&request, version, held_back).await?;
         let attempt = format_args!("join group {:?}", self.group);
-        check(response.error_code, None, attempt)?;
+        let right = format_args!("Read on group {:?}", self.group);
+        check_right(response.error_code, None, attempt, right)?;
         self.assignment = assignment_of(&response.assignment)?;
         self.spoken_at = Instant::now();
         Ok(())
@@ -206,7 +207,9 @@ impl Membership {
         if !response.member_id.is_empty() {
             self.member_id = response.member_id.clone();
         }
-        check(response.error_code, None, format_args!("join group {:?}", self.group))?;
+        let attempt = format_args!("join group {:?}", self.group);
+        let right = format_args!("Read on group {:?}", self.group);
+        check_right(response.error_code, None, attempt, right)?;
         Ok(response)
     }
 

@@ -8,7 +8,7 @@ use kafka_protocol::messages::{BrokerId, ListOffsetsRequest};
 
 use crate::client::{Client, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check_right};
 use crate::fetch::Isolation;
 use crate::topics::no_result;
 
@@ -118,7 +118,8 @@ async fn offsets_from(
         let attempt = format!("find an offset of {topic:?}, partition {partition}");
         let result = results.iter().find(|it| it.partition_index == partition);
         let result = result.ok_or_else(|| no_result(&attempt))?;
-        check(result.error_code, None, attempt)?;
+        let right = format_args!("Describe on topic {topic:?}");
+        check_right(result.error_code, None, attempt, right)?;
         let offset = Some(result.offset).filter(|&offset| offset >= 0);
         Ok(PartitionOffset { partition, offset })
     };

@@ -17,7 +17,7 @@ use record_batch::{BatchOptions, BatchProducer, Codec as Compression, NewRecord,
 
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check_right};
 use crate::topics::no_result;
 
 /// Versions 13 and later identify topics by id.
@@ -257,7 +257,8 @@ impl Producer {
         if result.error_code == ResponseError::DuplicateSequenceNumber.code() {
             return Ok(result.base_offset);
         }
-        check(result.error_code, result.error_message.as_deref(), attempt)?;
+        let right = format_args!("Write on topic {:?}", self.topic);
+        check_right(result.error_code, result.error_message.as_deref(), attempt, right)?;
         Ok(result.base_offset)
     }
 }
@@ -279,7 +280,8 @@ impl Identity {
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
         let response = client.ask(&request).await?;
-        check(response.error_code, None, "get a producer id")?;
+        const RIGHTS: &str = "IdempotentWrite on the cluster or Write on a topic";
+        check_right(response.error_code, None, "get a producer id", RIGHTS)?;
         let sequences = HashMap::new();
         Ok(Self { id: response.producer_id.0, epoch: response.producer_epoch, sequences })
     }

@@ -1,10 +1,13 @@
 //! Client settings.
 
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use sasl::Mechanism;
+use tokio::time::timeout;
 
+use crate::error::ClientError;
 use crate::tls::TlsTrust;
 
 /// Addresses at which the client connects to brokers.
@@ -15,6 +18,15 @@ pub enum Addresses {
     /// Only the bootstrap address, for a single broker whose advertised listener may not be
     /// reachable from this host.
     First,
+}
+
+/// Report of a long wait, for programs whose users would otherwise see nothing until a timeout.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitNotice {
+    /// Time after which an operation is reported. Each operation is reported once.
+    pub after: Duration,
+    /// Called with the reason of the wait: the error of the last attempt, or the missing response.
+    pub tell: fn(&ClientError),
 }
 
 /// Settings of all connections of a client.
@@ -34,6 +46,27 @@ pub struct Settings {
     pub response_bytes_max: usize,
     /// Maximum number of requests in flight per connection. Further requests wait.
     pub in_flight_max: usize,
+    /// Report of long waits. `None` reports nothing.
+    pub wait_notice: Option<WaitNotice>,
+}
+
+impl Settings {
+    /// Waits for `work`, and reports `reason` if that takes long.
+    pub(crate) async fn noticing<T>(
+        &self,
+        reason: impl FnOnce() -> ClientError,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let Some(WaitNotice { after, tell }) = self.wait_notice else { return work.await };
+        let mut work = pin!(work);
+        match timeout(after, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                tell(&reason());
+                work.await
+            }
+        }
+    }
 }
 
 impl Default for Settings {
@@ -47,6 +80,7 @@ impl Default for Settings {
             request_time_max: Duration::from_secs(30),
             response_bytes_max: 128 << 20,
             in_flight_max: 32,
+            wait_notice: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
 };
 
 use crate::client::{Client, text, topic_name};
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 
 /// A topic to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ impl Client {
         let response = leader.call(&request, version).await?;
         let result = response.topics.first().and_then(|topic| topic.partitions.first());
         let result = result.ok_or_else(|| no_result(&attempt))?;
-        check(result.error_code, None, attempt)?;
+        let right = format_args!("Delete on topic {name:?}");
+        check_right(result.error_code, None, attempt, right)?;
         Ok(result.low_watermark)
     }
 }

@@ -25,7 +25,7 @@ use record_batch::{BatchProducer, Codec as Compression, NewRecord};
 
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check};
+use crate::error::{ClientError, check, check_right};
 use crate::groups::{CommittedOffset, group_id};
 use crate::membership::GroupGeneration;
 use crate::producer::{Producer, ProducerSettings};
@@ -94,7 +94,14 @@ impl TransactionalProducer {
             .with_producer_epoch(-1);
         let attempt = format!("initialize transactional producer {id:?}");
         let response = producer
-            .ask(&request, INIT_VERSION_MAX, |it| check(it.error_code, None, &attempt))
+            .ask(&request, INIT_VERSION_MAX, |it| {
+                check_right(
+                    it.error_code,
+                    None,
+                    &attempt,
+                    format_args!("Write on transactional id {id:?}"),
+                )
+            })
             .await?;
         producer.producer_id = response.producer_id.0;
         producer.epoch = response.producer_epoch;

@@ -10,7 +10,7 @@ use kafka_client::{
     Acks, BatchOptions, Client, ClientError, Compression, ErrorKind, FetchLimits, Fetcher,
     Isolation, Mechanism, NewRecord, NewTopic, Position, PreparedProduce, ProducePipe,
     ProduceTarget, Producer, ProducerSettings, ResponseError, SaslSettings, ScramHash, Settings,
-    encode_batch,
+    WaitNotice, encode_batch,
 };
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
@@ -132,6 +132,41 @@ async fn a_broker_that_is_silent_is_named_with_the_request() {
     let error = Client::new(&address, settings).cluster().await.expect_err("no answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let text = format!("timed out: broker {address} did not answer Metadata within 50ms");
+    assert_eq!(error.to_string(), text);
+}
+
+/// Reasons of the waits that were reported.
+static WAITS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[tokio::test]
+async fn long_waits_are_reported_once_with_their_reason() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let address = broker(move |asked| match asked.key {
+        ApiKey::ApiVersions => Deed::Send(asked.versions(&[])),
+        _ if tries.fetch_add(1, Ordering::Relaxed) < 4 => Deed::End,
+        _ => Deed::Wait,
+    })
+    .await;
+    let tell = |reason: &ClientError| {
+        WAITS.lock().expect("nothing panics here").push(reason.to_string());
+    };
+    let wait_notice = Some(WaitNotice { after: Duration::from_millis(1), tell });
+    let request_time_max = Duration::from_secs(2);
+    let settings = Settings { request_time_max, wait_notice, ..settings() };
+    Client::new(&address, settings).topic("t").await.expect_err("no answer");
+    let waits = WAITS.lock().expect("nothing panics here");
+    let ended = waits.iter().filter(|it| it.contains("closed the connection")).count();
+    assert_eq!(ended, 1, "{waits:?}");
+    let silent = format!("broker {address} has not answered Metadata yet");
+    assert!(waits.contains(&silent), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_silent_to_a_new_connection_had_the_time_of_a_connection() {
+    let address = broker(|_| Deed::Wait).await;
+    let settings = Settings { connect_time_max: Duration::from_millis(50), ..settings() };
+    let error = Client::new(&address, settings).cluster().await.expect_err("no answer");
+    let text = format!("timed out: broker {address} did not answer ApiVersions within 50ms");
     assert_eq!(error.to_string(), text);
 }
 

@@ -126,7 +126,7 @@ impl From<tokio_postgres::Error> for Failure {
 }
 
 /// Formats an error and its chain of causes.
-fn chain_of(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain_of(error: &dyn std::error::Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(reason) = source {

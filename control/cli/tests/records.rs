@@ -2,7 +2,7 @@
 
 mod broker;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Child;
 
 use broker::{Broker, finished};
@@ -273,6 +273,49 @@ fn a_consumer_that_is_stopped_while_it_joins_leaves_its_group() {
         wait_for(&broker, |group| group["state"] == "Empty");
         broker.text("group reset g --to latest --topic t", 0);
     }
+}
+
+/// Returns the first line of a command's complaints that contains `words`.
+fn complaint_with(child: &mut Child, words: &str) -> String {
+    let stderr = child.stderr.take().expect("it is piped");
+    let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    lines.into_iter().find(|line| line.contains(words)).expect("it says so before it ends")
+}
+
+#[test]
+fn a_producer_into_a_full_pool_says_what_it_waits_for() {
+    let broker = Broker::new();
+    broker.text("topic create t", 0);
+    let mut producer = broker.spawn("produce t --compression none");
+    let mut stdin = producer.stdin.take().expect("it is piped");
+    // Pages of equal bytes take no memory.
+    let line: String = (0..20_000).map(|number| number.to_string()).chain(["\n".into()]).collect();
+    // More than the pool holds. The producer is ended while it waits.
+    let feeding = std::thread::spawn(move || {
+        (0..2_000).all(|_| stdin.write_all(line.as_bytes()).is_ok());
+    });
+    let told = complaint_with(&mut producer, "waiting: ");
+    let reason = "cannot append to \"t\", partition 0: NOT_ENOUGH_REPLICAS: the pool is full";
+    assert!(told.contains(reason), "{told}");
+    producer.kill().expect("it runs");
+    producer.wait().expect("it was ended");
+    feeding.join().expect("it only writes");
+}
+
+#[test]
+fn commands_say_that_the_broker_does_not_answer() {
+    let broker = Broker::new();
+    broker.text("topic create t", 0);
+    broker.signal(Signal::STOP);
+    for words in ["consume t", "topic list", "consume t --group g"] {
+        let mut command = broker.spawn(words);
+        let told = complaint_with(&mut command, "waiting: ");
+        assert!(told.ends_with(" has not answered ApiVersions yet"), "{words}: {told}");
+        command.kill().expect("it runs");
+        command.wait().expect("it was ended");
+    }
+    broker.signal(Signal::CONT);
+    broker.text("topic list", 0);
 }
 
 /// Waits until a stable group has `count` members with partitions.

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread::{self, JoinHandle};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// A running broker. It ends with the test.
@@ -85,6 +86,13 @@ impl Broker {
     pub(crate) fn json(&self, words: &str, exit_code: i32) -> Value {
         let text = self.text(&format!("{words} --json"), exit_code);
         serde_json::from_str(&text).expect("one JSON value")
+    }
+
+    /// Sends a signal to the broker.
+    #[allow(dead_code, reason = "not every suite stops the broker")]
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
+        kill_process(id.expect("a process"), signal).expect("it can be told");
     }
 
     /// Starts a command in the background.

@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
     DescribeAclsRequest, DescribeAclsResponse,
 };
 
-use super::{Context, on_file_thread, text};
+use super::{Context, denied, on_file_thread, text};
 
 /// Error message without a file of access lists.
 const NONE: &str = "access lists are disabled: start the broker with --acl-file";
@@ -19,7 +19,7 @@ const NONE: &str = "access lists are disabled: start the broker with --acl-file"
 /// Error of a request about access lists.
 struct Refused {
     error: ResponseError,
-    message: &'static str,
+    message: String,
 }
 
 /// Authorizes the client, then runs `work` on the file. Unauthorized requests take no place in the
@@ -30,12 +30,11 @@ async fn with_file<T: Send + 'static>(
     work: impl FnOnce(&mut AclFile) -> T + Send + 'static,
 ) -> Result<T, Refused> {
     let error = ResponseError::ClusterAuthorizationFailed;
-    let message = "permission denied: access lists require rights on the cluster";
     let checked = context.check(operation, Resource::cluster(), error);
-    checked.map_err(|error| Refused { error, message })?;
+    checked.map_err(|error| Refused { error, message: denied(operation, Resource::cluster()) })?;
     let rules = Arc::clone(&context.broker.rules);
     let worked = on_file_thread(context.client.owner(), move || rules.with_acl_file(work)).await;
-    worked.ok_or(Refused { error: ResponseError::SecurityDisabled, message: NONE })
+    worked.ok_or(Refused { error: ResponseError::SecurityDisabled, message: NONE.to_owned() })
 }
 
 pub(super) async fn describe(

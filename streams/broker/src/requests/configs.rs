@@ -15,7 +15,7 @@ use kafka_protocol::messages::describe_configs_response::{
 use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
 use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
-use super::{Context, text};
+use super::{Context, denied, text};
 use crate::broker::NODE_ID;
 use crate::topics::{Kind, Refusal, SETTINGS, Setting, check_name};
 
@@ -99,21 +99,13 @@ fn configs_of(
 /// Checks that the client is authorized for the settings of a resource, and that the resource's
 /// name is valid.
 fn check(context: &Context, operation: Operation, kind: i8, name: &str) -> Result<(), Refusal> {
-    let refused = |error: ResponseError| {
-        let what = format!("permission denied: settings of {} {name:?}", kind_name(kind));
-        Refusal::new(error, what)
+    let (resource, error) = match kind {
+        TOPIC => (Resource::topic(name), ResponseError::TopicAuthorizationFailed),
+        GROUP => (Resource::group(name), ResponseError::GroupAuthorizationFailed),
+        _ => (Resource::cluster(), ResponseError::ClusterAuthorizationFailed),
     };
-    match kind {
-        TOPIC => context.check_topic(operation, name).map_err(refused),
-        GROUP => {
-            let error = ResponseError::GroupAuthorizationFailed;
-            context.check(operation, Resource::group(name), error).map_err(refused)
-        }
-        _ => {
-            let error = ResponseError::ClusterAuthorizationFailed;
-            context.check(operation, Resource::cluster(), error).map_err(refused)
-        }
-    }?;
+    let checked = context.check(operation, resource, error);
+    checked.map_err(|error| Refusal::new(error, denied(operation, resource)))?;
     // Settings of all topics are determined by the broker's options.
     let is_for_all = kind == TOPIC && operation == Operation::AlterConfigs;
     if (is_for_all || matches!(kind, GROUP | CLIENT_METRICS)) && name.is_empty() {

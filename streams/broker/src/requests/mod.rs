@@ -13,7 +13,7 @@ mod users;
 
 use std::sync::Arc;
 
-use access::{Operation, Resource};
+use access::{Operation, Resource, ResourceKind};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::api_versions_response::{
@@ -126,6 +126,20 @@ impl Context {
         let topic = self.topic(operation, name)?;
         topic.partition(number).ok_or(ResponseError::UnknownTopicOrPartition)
     }
+}
+
+/// Message for a client that lacks a right.
+fn denied(operation: Operation, resource: Resource<'_>) -> String {
+    let Resource { kind, name } = resource;
+    let kind = match kind {
+        ResourceKind::Cluster => {
+            return format!("permission denied: requires {operation:?} on the cluster");
+        }
+        ResourceKind::Topic => "topic",
+        ResourceKind::Group => "group",
+        ResourceKind::TransactionalId => "transactional id",
+    };
+    format!("permission denied: requires {operation:?} on {kind} {name:?}")
 }
 
 /// Handles a request with a supported key and version. Returns `None` for a request that cannot be

@@ -19,7 +19,7 @@ use kafka_protocol::messages::{
 };
 use uuid::Uuid;
 
-use super::{Context, on_blocking_thread, text};
+use super::{Context, denied, on_blocking_thread, text};
 use crate::broker::NODE_ID;
 use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS, TopicSettings};
 
@@ -77,7 +77,7 @@ fn create_one(
     let may_create = context.may(Operation::Create, Resource::cluster())
         || context.may(Operation::Create, Resource::topic(&name));
     if !may_create {
-        let what = format!("permission denied: create topic {name:?}");
+        let what = format!("permission denied: requires Create on topic {name:?} or the cluster");
         return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));
     }
     let broker = &context.broker;
@@ -262,7 +262,7 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
         })?,
     };
     if !context.may(Operation::Describe, Resource::topic(&topic.name)) {
-        let what = "permission denied: describe the topic of this id";
+        let what = "permission denied: requires Describe on the topic of this id";
         return Err(Refusal::new(ResponseError::TopicAuthorizationFailed, what));
     }
     check_deletion(context, &topic.name)?;
@@ -272,7 +272,7 @@ fn find_deleted(context: &Context, asked: &DeleteTopicState) -> Result<Arc<OpenT
 fn check_deletion(context: &Context, name: &str) -> Result<(), Refusal> {
     context
         .check_topic(Operation::Delete, name)
-        .map_err(|error| Refusal::new(error, format!("permission denied: delete topic {name:?}")))
+        .map_err(|error| Refusal::new(error, denied(Operation::Delete, Resource::topic(name))))
 }
 
 pub(super) async fn add_partitions(
@@ -282,8 +282,7 @@ pub(super) async fn add_partitions(
     on_blocking_thread(context.client.owner(), move || {
         let results = each_name(&request.topics, |it| &it.name).map(|(asked, once)| {
             let allowed = context.check_topic(Operation::Alter, &asked.name).map_err(|error| {
-                let what = format!("permission denied: change topic {:?}", &**asked.name);
-                Refusal::new(error, what)
+                Refusal::new(error, denied(Operation::Alter, Resource::topic(&asked.name)))
             });
             let added = allowed.and(once).and_then(|()| {
                 let topics = &context.broker.topics;

@@ -11,10 +11,10 @@ use kafka_protocol::messages::{
     alter_user_scram_credentials_response,
 };
 
-use super::{Context, on_file_thread, text};
+use super::{Context, denied, on_file_thread, text};
 
 /// Error of a request about users.
-type Refused = (ResponseError, &'static str);
+type Refused = (ResponseError, String);
 
 /// Authorizes the client, then runs `work` on the file. Unauthorized requests take no place in the
 /// queue for file operations.
@@ -25,12 +25,12 @@ async fn with_file<T: Send + 'static>(
 ) -> Result<T, Refused> {
     if !context.may(operation, Resource::cluster()) {
         let error = ResponseError::ClusterAuthorizationFailed;
-        return Err((error, "permission denied: users require rights on the cluster"));
+        return Err((error, denied(operation, Resource::cluster())));
     }
     let none = "users are disabled: start the broker with --user-file";
     let rules = Arc::clone(&context.broker.rules);
     let worked = on_file_thread(context.client.owner(), move || rules.with_user_file(work)).await;
-    worked.ok_or((ResponseError::SecurityDisabled, none))
+    worked.ok_or_else(|| (ResponseError::SecurityDisabled, none.to_owned()))
 }
 
 pub(super) async fn describe_scram(
@@ -62,7 +62,7 @@ pub(super) async fn alter_scram(
             AlterUserScramCredentialsResult::default()
                 .with_user(name.clone())
                 .with_error_code(error.code())
-                .with_error_message(Some(text(message)))
+                .with_error_message(Some(text(&*message)))
         });
         AlterUserScramCredentialsResponse::default().with_results(results.collect())
     })
@@ -90,5 +90,5 @@ pub(super) async fn alter_quotas(
     let asked = Arc::clone(&request);
     let alter = move |file: &mut UserFile| file.alter_quotas(&asked);
     let altered = with_file(&context, Operation::AlterConfigs, alter).await;
-    altered.unwrap_or_else(|(error, message)| refuse_quotas(&request, error, message))
+    altered.unwrap_or_else(|(error, message)| refuse_quotas(&request, error, &message))
 }

@@ -21,6 +21,10 @@ use crate::clock;
 use crate::operation::Flow;
 use crate::topics::{OpenPartition, OpenTopic, Pending, TopicSettings, error_of};
 
+/// Reason of a refusal that clients show while they retry.
+const NO_SPACE: &str = "the pool is full; delete records or topics, lower their retention, or \
+                        enlarge the pool";
+
 /// Position of the version (magic byte) of a batch.
 const MAGIC_AT: usize = 16;
 
@@ -169,10 +173,11 @@ impl ProduceAppender<'_> {
         if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
             tracing::error!(topic, partition, %error, "cannot append");
         }
-        if error.kind == LogErrorKind::TooManyProducers {
-            return Refusal::new(error_of(error.kind), error.what);
+        match error.kind {
+            LogErrorKind::NoSpace => Refusal::new(error_of(error.kind), NO_SPACE),
+            LogErrorKind::TooManyProducers => Refusal::new(error_of(error.kind), error.what),
+            _ => error_of(error.kind).into(),
         }
-        error_of(error.kind).into()
     }
 
     /// Looks up a topic. Caches the last one, because most requests contain several partitions of a

@@ -3,11 +3,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use kafka_client::{Client, Mechanism, SaslSettings, ScramHash, Settings, TlsTrust};
+use kafka_client::{
+    Client, ClientError, Mechanism, SaslSettings, ScramHash, Settings, TlsTrust, WaitNotice,
+};
 
 use crate::arguments::streams::{BrokerOptions, Login};
-use crate::failure::Failure;
+use crate::failure::{Failure, chain_of};
 
 const BROKER_DEFAULT: &str = "127.0.0.1:9092";
 const BROKER_VARIABLE: &str = "MEMLANE_BROKER";
@@ -16,6 +19,10 @@ const PASSWORD_VARIABLE: &str = "MEMLANE_BROKER_PASSWORD";
 
 /// Maximum length of a password.
 const PASSWORD_BYTES_MAX: usize = 4096;
+
+/// Time after which a wait for the broker is reported. New groups wait three seconds for members
+/// by default.
+pub(super) const NOTICE_AFTER: Duration = Duration::from_secs(4);
 
 /// A user and its password.
 pub(in crate::commands) struct Credentials {
@@ -56,9 +63,15 @@ where
         user,
         password,
     });
-    let client =
-        Client::new(format!("{host}:{port}"), Settings { tls, sasl, ..Settings::default() });
+    let wait_notice = Some(WaitNotice { after: NOTICE_AFTER, tell: tell_wait });
+    let settings = Settings { tls, sasl, wait_notice, ..Settings::default() };
+    let client = Client::new(format!("{host}:{port}"), settings);
     block_on(asks(Arc::new(client)))
+}
+
+/// Tells the user what the command waits for.
+pub(super) fn tell_wait(reason: &ClientError) {
+    eprintln!("memlane: waiting: {}", chain_of(reason));
 }
 
 /// Address of a broker: from the command line, the environment, or the default.

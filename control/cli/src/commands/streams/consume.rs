@@ -16,6 +16,7 @@ use kafka_client::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use super::connect::{NOTICE_AFTER, tell_wait};
 use super::json::JsonRecord;
 use super::offsets::at_present;
 use crate::arguments::streams::{Consume, OffsetSpec};
@@ -54,6 +55,7 @@ pub(super) async fn run(
         printer,
         positions: BTreeMap::new(),
         failing_since: None,
+        is_failure_told: false,
     };
     let mut member = None;
     let read = tokio::select! {
@@ -108,7 +110,9 @@ struct Reading {
     fetcher: Fetcher,
     printer: Printer,
     positions: BTreeMap<i32, Span>,
+    /// Start of the first of consecutive failed attempts.
     failing_since: Option<Instant>,
+    is_failure_told: bool,
 }
 
 impl Reading {
@@ -187,10 +191,11 @@ impl Reading {
             }
             self.read_once().await?;
             // Offsets that cannot be committed now are committed with the next records.
+            let begun = Instant::now();
             if let Some(member) = member
                 && let Err(error) = self.commit(member).await
             {
-                self.endure(error).await?;
+                self.endure(begun, error).await?;
             }
         }
     }
@@ -203,9 +208,10 @@ impl Reading {
         };
         let open = self.positions.iter().filter(|(_, span)| !span.is_over());
         let positions: Vec<_> = open.map(position).collect();
+        let begun = Instant::now();
         let fetched = match self.fetcher.fetch(&positions).await {
             Ok(fetched) => fetched,
-            Err(error) => return self.endure(error).await,
+            Err(error) => return self.endure(begun, error).await,
         };
         let mut failed = None;
         for partition in fetched {
@@ -219,19 +225,23 @@ impl Reading {
         }
         self.printer.flush()?;
         match failed {
-            Some(error) => self.endure(error).await,
+            Some(error) => self.endure(begun, error).await,
             None => {
-                self.failing_since = None;
+                (self.failing_since, self.is_failure_told) = (None, false);
                 Ok(())
             }
         }
     }
 
-    /// Pauses before a retry, if the error is retriable.
-    async fn endure(&mut self, error: ClientError) -> Result<(), Failure> {
-        let since = *self.failing_since.get_or_insert_with(Instant::now);
+    /// Pauses before a retry of an attempt that began at `begun`, if the error is retriable.
+    async fn endure(&mut self, begun: Instant, error: ClientError) -> Result<(), Failure> {
+        let since = *self.failing_since.get_or_insert(begun);
         if !error.is_retriable() || since.elapsed() >= FAILING_TIME_MAX {
             return Err(error.into());
+        }
+        if since.elapsed() >= NOTICE_AFTER && !self.is_failure_told {
+            self.is_failure_told = true;
+            tell_wait(&error);
         }
         tokio::time::sleep(PAUSE).await;
         Ok(())
