@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use kafka_client::{Client, ConfigChange, Settings};
+use kafka_client::{Client, ConfigChange, NewTopic, Settings};
 use rustix::process::Signal;
 use system::{
-    Ability, Background, Broker, Daemon, DaemonOptions, Tool, missing, product, wait_for,
+    Ability, Background, Broker, Daemon, DaemonOptions, Tool, missing, product,
+    wait_for,
 };
 use tokio::runtime::Runtime;
 
@@ -594,4 +595,39 @@ fn clients_over_their_rate_wait_as_long_as_it_takes() -> Result<()> {
         );
     }
     broker.stop()
+}
+
+#[test]
+fn a_deleted_topic_is_no_trouble_for_a_stop() -> Result<()> {
+    let daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    for storage in
+        ["--embedded 128M".to_owned(), format!("--daemon {}", daemon.run_dir().display())]
+    {
+        let mut broker = Broker::start(&storage)?;
+        let runtime = Runtime::new()?;
+        let client = Client::new(broker.address(), Settings::default());
+        for number in 0..4 {
+            let name = format!("prices-{number}");
+            let configs = [("memlane.values".to_owned(), "latest".to_owned())].into();
+            let topic = NewTopic { name: name.clone(), partitions: Some(1), configs };
+            runtime.block_on(client.create_topic(&topic))?;
+            let keyed = format!("key {number}:1\n");
+            let file = tempfile::NamedTempFile::new()?;
+            std::fs::write(file.path(), &keyed)?;
+            let produce = product("memlane").args(["produce", &name, "--key-separator", ":"]);
+            let produce = produce.args(["--broker", &broker.address()]);
+            produce.input(std::fs::File::open(file.path())?).check()?;
+        }
+        wait_for("values of all topics", TIME_LIMIT, || {
+            let metrics = broker.ask("/metrics")?;
+            let keys = metrics.lines().filter(|it| it.contains("_broker_topic_values_keys{"));
+            Ok(keys.filter(|it| it.ends_with(" 1")).count() == 4)
+        })?;
+        for number in 0..4 {
+            runtime.block_on(client.delete_topic(&format!("prices-{number}")))?;
+        }
+        broker.stop()?;
+        ensure!(!broker.log().contains(" WARN "), "{}", broker.log());
+    }
+    daemon.finish()
 }

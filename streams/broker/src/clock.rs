@@ -20,7 +20,7 @@ const EPOCHS_SINCE_UNIX_SECONDS: i64 = 1_735_689_600;
 /// Returns the minimum leader epoch of a topic that is created or opened now. Clients reject epochs
 /// below the one that they know. Therefore a counter alone is insufficient: a topic that was opened
 /// often, and was then restored from a snapshot or image, or deleted and created again, would start
-/// with a lower epoch. Openings within the same second get ahead of the clock for a while.
+/// with a lower epoch.
 pub(crate) fn epoch_now() -> i32 {
     let seconds = unix_ms() / 1000 - EPOCHS_SINCE_UNIX_SECONDS;
     // From 2059 on the result is constant, and only openings increment epochs.

@@ -179,6 +179,9 @@ impl Followed {
     }
 
     fn tell(&self, what: &str, error: &ValuesError) {
+        if self.topic.is_deleted() {
+            return;
+        }
         let (topic, partition) = (&self.topic.name, self.partition.log.number());
         let error: &dyn std::error::Error = error;
         tracing::warn!(%topic, partition, error, "current values: {what}");

@@ -2,6 +2,7 @@
 
 mod change_feeds;
 mod classes;
+mod epochs;
 mod errors;
 mod names;
 mod opening;
@@ -27,7 +28,6 @@ use shares::Owner;
 use uuid::Uuid;
 use volumes::{Durability, Reduction};
 
-use crate::clock::epoch_now;
 use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 
 pub(crate) use change_feeds::{
@@ -42,6 +42,7 @@ pub(crate) use topic::{OpenPartition, OpenTopic, Pending, Properties};
 pub(crate) use unserved::Found;
 pub(crate) use upkeep::{compact, flush_all, retain};
 
+use epochs::Epochs;
 use errors::{of_log, of_storage};
 use names::check_creatable;
 use places::Places;
@@ -113,6 +114,7 @@ pub(crate) struct Topics {
     pub(crate) defaults: BTreeMap<String, String>,
     unserved: Unserved,
     table: RwLock<Table>,
+    epochs: Epochs,
     /// Incremented when a topic is created or deleted, or gets partitions.
     version: AtomicU64,
     /// Class of the volumes with the state of groups, transactions and definitions. The lock
@@ -149,13 +151,14 @@ impl Topics {
         let class = settings.map_err(anyhow::Error::msg)?.class;
         // The pages of the state are stored without reduction.
         let changing = Mutex::new(VolumeClass { reduction: Reduction::None, ..class });
-        let (unserved, table, version, forget, meet) = Default::default();
+        let (unserved, table, epochs, version, forget, meet) = Default::default();
         let (unsettled, state_waits, is_a_class_unsure) = Default::default();
         let topics = Arc::new(Self {
             storage,
             defaults,
             unserved,
             table,
+            epochs,
             version,
             changing,
             forget,
@@ -217,7 +220,7 @@ impl Topics {
         check_place(volume, &properties.name, Uuid::from_bytes(id))?;
         let settings = TopicSettings::stored(properties.settings.clone(), &self.defaults)
             .map_err(|why| Refusal::new(ResponseError::InvalidConfig, why))?;
-        let log = Topic::open_in_epoch(peeked.keep(), options(&settings), epoch_now());
+        let log = Topic::open_in_epoch(peeked.keep(), options(&settings), self.epochs.least());
         let log = log.map_err(of_log)?.ok_or_else(no_topic)?;
         OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log)
     }
@@ -314,7 +317,7 @@ impl Topics {
             options: options(&settings),
             properties: &bytes,
         };
-        let log = Topic::create_in_epoch(device, &log, epoch_now()).map_err(of_log)?;
+        let log = Topic::create_in_epoch(device, &log, self.epochs.least()).map_err(of_log)?;
         self.forget.get().map_or(Ok(()), |forget| forget(&new.name))?;
         match self.storage.rename(half_made, volume) {
             Ok(()) => OpenTopic::new(&properties, volume.to_owned(), log, settings).map_err(of_log),
@@ -358,11 +361,13 @@ impl Topics {
         let _one = self.changing.lock().expect(NO_PANIC);
         self.settle()?;
         self.check_served(&topic)?;
+        topic.note_deleted(true);
         match self.storage.delete(&topic.volume) {
             Ok(()) => self.remove(&topic),
             // It was deleted by another program.
             Err(error) if error.kind == StorageErrorKind::Missing => self.remove(&topic),
             Err(error) => {
+                topic.note_deleted(false);
                 self.unsettle(Unsettled::Deleted(Arc::clone(&topic)));
                 if self.by_name(name).is_some() {
                     return Err(of_storage(error));
@@ -389,6 +394,8 @@ impl Topics {
 
     /// Removes a topic whose volume was deleted.
     fn remove(&self, topic: &Arc<OpenTopic>) {
+        topic.note_deleted(true);
+        self.epochs.note_deleted(topic);
         let mut table = self.table.write().expect(NO_PANIC);
         if table.by_id.remove(&topic.id).is_some() {
             table.by_name.remove(&topic.name);
@@ -483,6 +490,7 @@ impl Topics {
 
     fn insert(&self, topic: OpenTopic, owner: Owner) -> Arc<OpenTopic> {
         let topic = Arc::new(topic);
+        self.epochs.note_served(&topic);
         let mut table = self.table.write().expect(NO_PANIC);
         table.places.take(topic.id, owner, &topic.settings());
         table.by_id.insert(topic.id, Arc::clone(&topic));

@@ -1,5 +1,6 @@
 //! Group commit: one flush makes all earlier appends of a topic stable.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use record_log::{LogError, LogErrorKind, Topic};
@@ -20,6 +21,8 @@ const NO_PANIC: &str = "no thread panics with this lock";
 #[derive(Debug)]
 pub(crate) struct Flusher {
     topic: Arc<Topic>,
+    /// True once the topic is being deleted, unless that fails.
+    pub(super) is_deleted: AtomicBool,
     /// Limit of threads for its flushes.
     threads: &'static Semaphore,
     flushes: Mutex<Flushes>,
@@ -47,8 +50,8 @@ pub(crate) struct FlushNumber(u64);
 
 impl Flusher {
     pub(crate) fn new(topic: Arc<Topic>) -> Self {
-        let (flushes, ended) = Default::default();
-        Self { topic, threads: &FLUSHES, flushes, ended }
+        let (is_deleted, flushes, ended) = Default::default();
+        Self { topic, is_deleted, threads: &FLUSHES, flushes, ended }
     }
 
     /// Creates a flusher for a log of the broker's state, which topics cannot delay. There are few.
@@ -108,7 +111,9 @@ impl Flusher {
                 flushes.begun
             };
             let flushed = self.topic.flush();
-            if let Err(error) = &flushed {
+            if let Err(error) = &flushed
+                && !self.is_deleted.load(Ordering::Relaxed)
+            {
                 tracing::warn!(topic = ?self.topic.id(), %error, "cannot flush");
             }
             self.ended.send_replace(Ended { flush, failed: flushed.err().map(|error| error.kind) });

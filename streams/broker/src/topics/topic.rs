@@ -225,6 +225,17 @@ impl OpenTopic {
         self.waits_for_disk.store(true, Ordering::Relaxed);
     }
 
+    /// Marks the topic as being deleted, or as kept if that failed.
+    pub(super) fn note_deleted(&self, is_deleted: bool) {
+        self.flusher.is_deleted.store(is_deleted, Ordering::Relaxed);
+    }
+
+    /// Returns whether work on the topic fails because it was deleted meanwhile, which is no
+    /// trouble.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.flusher.is_deleted.load(Ordering::Relaxed)
+    }
+
     /// Records that a change of the log failed, but may be on the volume.
     pub(super) fn note_unsure(&self) {
         self.is_unsure.store(true, Ordering::Relaxed);
