@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use kafka_client::{Client, ConfigChange, NewTopic, Settings};
 use rustix::process::Signal;
 use system::{
-    Ability, Background, Broker, Daemon, DaemonOptions, Tool, missing, product,
+    Ability, Background, Broker, Daemon, DaemonOptions, Tool, free_address, missing, product,
     wait_for,
 };
 use tokio::runtime::Runtime;
@@ -593,6 +593,52 @@ fn clients_over_their_rate_wait_as_long_as_it_takes() -> Result<()> {
             of_request("throttles")? > 10.0 || !is_quick,
             "{request}: a few long waits: {metrics}"
         );
+    }
+    broker.stop()
+}
+
+/// Returns the throttle times that clients were told, in seconds.
+fn throttled(broker: &Broker, request: &str) -> Result<f64> {
+    let name = format!("memlane_broker_rate_throttle_seconds_total{{request=\"{request}\"}}");
+    value(&broker.ask("/metrics")?, &name)
+}
+
+#[test]
+fn sql_clients_over_their_rate_wait_too() -> Result<()> {
+    const RATE: f64 = 200_000.0;
+    const COUNT: usize = 3;
+    const BYTES: f64 = 400_000.0;
+    let folder = tempfile::tempdir()?;
+    let (users, secret) = (folder.path().join("users"), folder.path().join("secret"));
+    let quota = format!("produce-bytes-per-second = {RATE}\nfetch-bytes-per-second = {RATE}\n");
+    std::fs::write(&users, format!("version = 1\n[default-quota]\n{quota}"))?;
+    std::fs::write(&secret, "of loader\n")?;
+    let set = product("memlane-broker").args(["user", "set", "loader", "--user-file"]);
+    set.arg(&users).input(std::fs::File::open(&secret)?).check()?;
+    let sql = free_address()?;
+    let flags = format!("--embedded 128M --sql {sql} --user-file {}", users.display());
+    let mut broker = Broker::start(&flags)?;
+    let login = |words: &str| {
+        let client = product("memlane").env("MEMLANE_BROKER_USER", "loader");
+        let client = client.env("MEMLANE_BROKER_PASSWORD", "of loader");
+        client.args(words.split_whitespace())
+    };
+    login("topic create paced --broker").arg(broker.address()).check()?;
+    let run = |text: &str| login(&format!("sql --server {sql} -c")).arg(text).check();
+    // The first second is a burst, and nothing waits after the last statement.
+    let owed = (COUNT as f64 - 1.0) * BYTES / RATE - 1.0;
+    let insert = format!("INSERT INTO paced (value) SELECT repeat('x', {BYTES})");
+    for (text, request) in [(&insert[..], "produce"), ("SELECT value FROM paced LIMIT 1", "fetch")]
+    {
+        let begun = Instant::now();
+        for _ in 0..COUNT {
+            run(text)?;
+        }
+        let took = begun.elapsed().as_secs_f64();
+        ensure!(took > owed * 0.8, "{request}: {took} s instead of {owed} s");
+        // On a busy host, logins can take so long that nothing has to wait.
+        let waited = throttled(&broker, request)?;
+        ensure!(waited > 0.0 || took > owed * 1.3, "{request}: no wait in {took} s");
     }
     broker.stop()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
 use anyhow::Context;
@@ -16,7 +16,7 @@ use metrics_text::Page;
 use record_batch::NewRecord;
 use service_manager::do_or_die;
 use sql::{
-    Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
+    Client, Definition, DefinitionKind, Flow, Host, Limits, LiveQuery, LiveRows, NewDefinition,
     Published, PublishedRecord, Server, SqlError, SqlState,
 };
 use tokio::net::TcpListener;
@@ -29,7 +29,7 @@ use crate::broker::Broker;
 use crate::clock;
 use crate::deriving::objects_of;
 use crate::live::LiveClient;
-use crate::operation::SqlMetrics;
+use crate::operation::{self, SqlMetrics};
 use crate::publish::{self, append};
 use crate::topics::{OpenTopic, Pending};
 
@@ -96,6 +96,16 @@ impl Drop for SqlServer {
     }
 }
 
+/// Counts bytes against the client's rate. Returns the time that it must wait before more.
+fn count_bytes(client: &Client, flow: Flow, bytes: usize) -> Duration {
+    let (place, now) = (&client.place, Instant::now());
+    let wait_ms = match flow {
+        Flow::Inserted => place.produced(bytes as u64, now),
+        Flow::Received => place.fetched(bytes as u64, now),
+    };
+    Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0))
+}
+
 fn write_metrics(page: &mut Page, sql: &Server) {
     let counters = sql.counters();
     let running = sql.running();
@@ -152,6 +162,22 @@ impl Host for SqlHost {
         let limits = self.broker.rules.users().quota_of(principal);
         let place = self.broker.rules.quotas.connect((principal, address), limits, Instant::now());
         place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
+    }
+
+    fn owed(&self, client: &Client, flow: Flow) -> Duration {
+        let wait = count_bytes(client, flow, 0);
+        if !wait.is_zero() {
+            let flow = match flow {
+                Flow::Inserted => operation::Flow::Produce,
+                Flow::Received => operation::Flow::Fetch,
+            };
+            self.broker.counters.throttled(flow, wait);
+        }
+        wait
+    }
+
+    fn charge(&self, client: &Client, flow: Flow, bytes: usize) {
+        count_bytes(client, flow, bytes);
     }
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {

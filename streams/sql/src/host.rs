@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::{ConnectionPlace, ListenerPolicy, Operation, Principal, Resource, Users};
 use bytes::Bytes;
@@ -33,6 +34,13 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// The principal has reached its connection limit.
     fn connect(&self, principal: &Principal, address: IpAddr) -> Result<ConnectionPlace, SqlError>;
+
+    /// Returns the time that the client must wait before it may write or receive more, because it
+    /// has exceeded its rate.
+    fn owed(&self, client: &Client, flow: Flow) -> Duration;
+
+    /// Counts bytes that the client writes or receives.
+    fn charge(&self, client: &Client, flow: Flow, bytes: usize);
 
     /// Returns whether the client is authorized for an operation on a resource.
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool;
@@ -118,6 +126,15 @@ pub trait Host: Send + Sync + 'static {
         client: &Client,
         live: LiveQuery,
     ) -> BoxFuture<'_, Result<LiveRows, SqlError>>;
+}
+
+/// Direction of the bytes that quotas limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Inserted records.
+    Inserted,
+    /// Rows of results.
+    Received,
 }
 
 /// A live query: a SELECT whose result is followed.

@@ -47,7 +47,7 @@ mod wire;
 
 pub use definition::{Definition, DefinitionKind, NewDefinition, table_of};
 pub use error::{SqlError, SqlState};
-pub use host::{Client, Host, LiveQuery, LiveRows, Published, PublishedRecord};
+pub use host::{Client, Flow, Host, LiveQuery, LiveRows, Published, PublishedRecord};
 #[cfg(feature = "engine")]
 pub use server::{Counters, QueryInfo, Server, serve};
 pub use settings::{Limits, runtime};

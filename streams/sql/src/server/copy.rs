@@ -13,7 +13,7 @@ use super::rows::Rows;
 use super::state::Connection;
 use super::transaction::Taken;
 use crate::error::{SqlError, SqlState};
-use crate::host::PublishedRecord;
+use crate::host::{Flow, PublishedRecord};
 use crate::statements::InsertPlan;
 use crate::wire::{CopiedRow, CopyForm, CopyIn, CopyOut, Format, Request, read_copied};
 
@@ -35,10 +35,14 @@ impl Connection {
             interrupt.send(io).await?;
         }
         let mut count = 0;
-        while let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? {
+        loop {
+            interrupt.unless(io, self.wait_for_rate(Flow::Received)).await?;
+            let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? else { break };
             count += chunk.len();
             self.count_rows(&self.server.counters.rows_out, chunk.len());
+            let bytes_before = io.out.0.len();
             chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
+            self.charge_rows(io.out.0.len() - bytes_before);
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }

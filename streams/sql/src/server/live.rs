@@ -17,7 +17,7 @@ use super::state::{Connection, LivePlan, Prepared};
 use crate::definition::table_of;
 use crate::engine::BYTES_SUFFIX;
 use crate::error::{SqlError, SqlState};
-use crate::host::{Client, Host, LiveQuery};
+use crate::host::{Client, Flow, Host, LiveQuery};
 use crate::statements::{Command, CursorSource, Extension, Words};
 use crate::typed::{MaterializedView, TypedTable};
 use crate::wire::{Formats, json_field};
@@ -89,11 +89,14 @@ impl Connection {
                     Some(until) => tokio::time::timeout_at(until, next).await.ok().transpose(),
                 }
             };
+            interrupt.unless(io, self.wait_for_rate(Flow::Received)).await?;
             // The timeout has passed, or the subscription has ended.
             let Some(Some(chunk)) = interrupt.unless(io, next).await? else { break };
             count += chunk.len();
             self.count_rows(&self.server.counters.rows_out, chunk.len());
+            let bytes_before = io.out.0.len();
             chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
+            self.charge_rows(io.out.0.len() - bytes_before);
             if io.out.0.len() >= SEND_BYTES {
                 interrupt.send(io).await?;
             }

@@ -20,7 +20,7 @@ use super::statistics::Figures;
 use super::work::Work;
 use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
-use crate::host::{Client, Host};
+use crate::host::{Client, Flow, Host};
 use crate::statements::{Command, InsertPlan, Variables, Words};
 use crate::wire::{Answers, Format, Formats, PgType, TransactionState};
 
@@ -124,6 +124,28 @@ impl Connection {
                 *told = value;
             }
         }
+    }
+
+    /// Waits until the client's rate allows more in this direction.
+    pub(super) fn wait_for_rate(
+        &self,
+        flow: Flow,
+    ) -> impl Future<Output = Result<(), SqlError>> + Send + use<> {
+        let (server, client) = (Arc::clone(&self.server), Arc::clone(&self.client));
+        async move {
+            loop {
+                let wait = server.host.owed(&client, flow);
+                if wait.is_zero() {
+                    return Ok(());
+                }
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+
+    /// Counts the bytes of rows that the client receives against its rate.
+    pub(super) fn charge_rows(&self, bytes: usize) {
+        self.server.host.charge(&self.client, Flow::Received, bytes);
     }
 
     /// Counts rows of the running statement.

@@ -16,6 +16,7 @@ use super::state::{Connection, Cursor, Portal, Prepared, no_cursor, no_statement
 use super::statistics::kept_text;
 use crate::engine::text_rows;
 use crate::error::{SqlError, SqlState};
+use crate::host::Flow;
 use crate::panics::{contain, contain_future};
 use crate::statements::{
     Access, Assignment, Command, CursorSource, Discarded, Extension, Savepoint, Scope, Variables,
@@ -200,13 +201,16 @@ impl Connection {
     ) -> Result<Sent, Ending> {
         let mut count = 0;
         while count < rows_max {
+            interrupt.unless(io, self.wait_for_rate(Flow::Received)).await?;
             let next = interrupt.unless(io, rows.next(rows_max - count)).await?;
             let Some(chunk) = next else {
                 return Ok(Sent { count, is_all: true });
             };
             count += chunk.len();
             self.count_rows(&self.server.counters.rows_out, chunk.len());
+            let bytes_before = io.out.0.len();
             chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
+            self.charge_rows(io.out.0.len() - bytes_before);
             // Send immediately if no more rows are ready.
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;

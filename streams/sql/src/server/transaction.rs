@@ -15,7 +15,7 @@ use super::state::Connection;
 use super::work::{Kept, Set, Work};
 use crate::engine::{Assigned, TRANSACTION_READ_ONLY};
 use crate::error::{SqlError, SqlState};
-use crate::host::{Published, PublishedRecord};
+use crate::host::{Flow, Published, PublishedRecord};
 use crate::statements::{Access, Assignment, Chain, InsertPlan, Savepoint, Scope, Variables};
 use crate::wire::TransactionState;
 
@@ -133,6 +133,8 @@ impl Connection {
     /// made by SET LOCAL.
     pub(super) async fn commit_work(&mut self) -> Result<(), SqlError> {
         if self.work.has_inserted() {
+            self.wait_for_rate(Flow::Inserted).await.inspect_err(|_| self.roll_back_work())?;
+            self.server.host.charge(&self.client, Flow::Inserted, self.work.inserted_bytes);
             let inserted = std::mem::take(&mut self.work.inserted);
             let published = Arc::clone(&self.server.host).publish(inserted).await;
             published.inspect_err(|_| self.roll_back_work())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use access::{
     ClientCertificates, ConnectionPlace, Exposure, ListenerPolicy, LoginSettings, NewSecret,
@@ -21,7 +21,7 @@ use record_batch::{BatchOptions, NewRecord, encode_batch};
 use record_log::{Batch, NewTopic, Topic, TopicOptions};
 use sasl::{Mechanism, ScramHash};
 use sql::{
-    Client, Definition, DefinitionKind, Host, Limits, LiveQuery, LiveRows, NewDefinition,
+    Client, Definition, DefinitionKind, Flow, Host, Limits, LiveQuery, LiveRows, NewDefinition,
     Published, Server, SqlError, SqlState,
 };
 use tokio::net::TcpListener;
@@ -135,6 +135,12 @@ impl Host for Topics {
         let place = self.quotas.connect((principal, address), limits, Instant::now());
         place.map_err(|error| SqlError::new(SqlState::TOO_MANY, error.to_string()))
     }
+
+    fn owed(&self, _: &Client, _: Flow) -> Duration {
+        Duration::ZERO
+    }
+
+    fn charge(&self, _: &Client, _: Flow, _: usize) {}
 
     fn allows(&self, client: &Client, operation: Operation, resource: Resource<'_>) -> bool {
         self.asked();
