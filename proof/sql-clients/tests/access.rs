@@ -112,6 +112,51 @@ fn users_log_in_by_scram_over_tls_and_do_what_access_lists_allow() -> Result<()>
 }
 
 #[test]
+fn statements_do_not_reveal_names_that_their_user_may_not_describe() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let guarded = Guarded::new()?;
+    guarded.memlane("topic create hidden")?;
+    for definition in [
+        "CREATE TOPIC hidden_topic AS SELECT key, value FROM hidden",
+        "CREATE MATERIALIZED VIEW hidden_view AS SELECT key, count(*) FROM hidden GROUP BY key",
+        "CREATE TABLE hidden_table (a text) WITH (topic = 'hidden', format = 'json')",
+    ] {
+        let done = guarded.run("admin", "secret of admin", definition)?;
+        ensure!(done.exit_code == Some(0), "{definition}: {done:?}");
+    }
+    let names = ["hidden", "hidden_topic", "hidden_view", "hidden_table", "nothing"];
+    for right in [None, Some("acl add reader create --cluster")] {
+        right.map(|words| guarded.memlane(words)).transpose()?;
+        for statement in [
+            "SELECT * FROM X",
+            "INSERT INTO X (value) VALUES ('x')",
+            "COPY X (value) FROM STDIN",
+            "CREATE TOPIC other AS SELECT key, value FROM X",
+            "CREATE MATERIALIZED VIEW other AS SELECT key, count(*) FROM X GROUP BY key",
+            "CREATE TABLE other (a text) WITH (topic = 'X', format = 'json')",
+            "DROP TOPIC X",
+            "DROP MATERIALIZED VIEW X",
+            "DROP TABLE X",
+        ] {
+            let told = |name: &str| -> Result<String> {
+                let sql = statement.replace('X', name);
+                let refused = guarded.run("reader", "secret of reader", &sql)?;
+                ensure!(refused.exit_code == Some(1), "{sql}: {refused:?}");
+                Ok(refused.stderr)
+            };
+            let expected = told("nothing")?;
+            for name in names {
+                let found = told(name)?;
+                ensure!(found == expected, "{statement}: {name}: {found}, and else {expected}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_live_query_ends_when_its_user_loses_the_right() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());

@@ -274,7 +274,9 @@ impl Host for SqlHost {
                 return Err(SqlError::new(SqlState::PERMISSION, what));
             }
             if new.kind != DefinitionKind::Table {
-                for source in self.broker.deriving.check(&new)?.sources {
+                let may_see =
+                    |name: &str| self.allows(client, Operation::Describe, Resource::topic(name));
+                for source in self.broker.deriving.check(&new, may_see)?.sources {
                     if !self.allows(client, Operation::Read, Resource::topic(&source)) {
                         let what = format!("permission denied for table {source}");
                         return Err(SqlError::new(SqlState::PERMISSION, what));
@@ -300,6 +302,10 @@ impl Host for SqlHost {
             let may_delete = is_owner && client.on_behalf_of.is_none()
                 || self.allows(client, Operation::Delete, Resource::topic(name));
             if !may_delete {
+                let topic = definition.topic();
+                if !self.allows(client, Operation::Describe, Resource::topic(&topic)) {
+                    return Err(no_definition(kind, name));
+                }
                 let what = format!("must be owner of {} {name}", kind.name());
                 return Err(SqlError::new(SqlState::PERMISSION, what));
             }

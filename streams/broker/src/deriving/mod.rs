@@ -86,8 +86,13 @@ pub(crate) struct Checked {
 
 impl Deriving {
     /// Rejects a definition that cannot be derived.
-    pub(crate) fn check(&self, new: &NewDefinition) -> Result<Checked, SqlError> {
+    pub(crate) fn check(
+        &self,
+        new: &NewDefinition,
+        may_see: impl Fn(&str) -> bool,
+    ) -> Result<Checked, SqlError> {
         let plan = Plan::of(&new.statement)?;
+        plan.check_seen(may_see)?;
         let kind = |name: &str| self.definitions.get(name).map(|it| it.kind);
         // An existing definition is reported as such.
         if kind(&new.name).is_none() {
@@ -100,7 +105,7 @@ impl Deriving {
 
     /// Stores a definition, and creates its topic. May block.
     pub(crate) fn define(&self, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
-        let new_topic = self.check(&new)?.new_topic;
+        let new_topic = self.check(&new, |_| true)?.new_topic;
         let _one = self.changing.lock().expect(NO_PANIC);
         self.topics.check_new(&new_topic).map_err(of_refusal)?;
         let is_derived = |it: &Definition| it.kind != DefinitionKind::Table;

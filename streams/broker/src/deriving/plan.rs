@@ -153,6 +153,16 @@ impl Plan {
         }
     }
 
+    /// Rejects topics that the client may not see, as if they did not exist.
+    pub(super) fn check_seen(&self, may_see: impl Fn(&str) -> bool) -> Result<(), SqlError> {
+        let check = |name: &str, kind| {
+            let is_seen = may_see(name) || kind == TableKind::Values && may_see(&objects_of(name));
+            is_seen.then_some(()).ok_or_else(|| no_table(name, kind))
+        };
+        check(&self.source, self.source_kind)?;
+        self.joined.as_ref().map_or(Ok(()), |it| check(&it.topic, TableKind::Values))
+    }
+
     /// Looks up the topics that the plan reads.
     pub(super) fn find_topics(&self, topics: &Topics) -> Result<PlanTopics, SqlError> {
         let source = find(topics, &self.source, self.source_kind)?;
@@ -198,15 +208,15 @@ fn find(topics: &Topics, name: &str, kind: TableKind) -> Result<Arc<OpenTopic>, 
         TableKind::Values if it.settings().merges_values => topics.by_name(&objects_of(name)),
         _ => Some(it),
     });
-    topic.filter(fits).ok_or_else(|| {
-        let what = match kind {
-            TableKind::Log => format!("relation {name:?} does not exist"),
-            TableKind::Values => {
-                format!("topic {name:?} does not exist, or keeps no current values")
-            }
-        };
-        SqlError::new(SqlState::UNDEFINED_TABLE, what)
-    })
+    topic.filter(fits).ok_or_else(|| no_table(name, kind))
+}
+
+fn no_table(name: &str, kind: TableKind) -> SqlError {
+    let what = match kind {
+        TableKind::Log => format!("relation {name:?} does not exist"),
+        TableKind::Values => format!("topic {name:?} does not exist, or keeps no current values"),
+    };
+    SqlError::new(SqlState::UNDEFINED_TABLE, what)
 }
 
 fn not_supported(what: &str) -> SqlError {

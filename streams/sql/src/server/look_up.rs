@@ -88,7 +88,9 @@ impl Connection {
             let hint = "Insert into the source that its query reads.";
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).with_hint(hint));
         }
-        let table = TypedTable::of_name(host, name);
+        // A table that the client may not see is refused like a name that does not exist.
+        let may_see = |it: &TypedTable| self.client.check(host, Operation::Describe, &it.topic);
+        let table = TypedTable::of_name(host, name).filter(|it| may_see(it).is_ok());
         let plain = name.strip_suffix(BYTES_SUFFIX).unwrap_or(name);
         if table.is_none() && host.topic(plain).is_none() {
             self.client.check(host, Operation::Write, plain)?;

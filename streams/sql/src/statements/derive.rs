@@ -57,7 +57,10 @@ fn check_sources(host: &dyn Host, client: &Client, words: &Words) -> Result<(), 
         let is_named = name_of(at(1)).is_ok_and(|it| it == SCHEMA) && at(2) == Some(&Token::Period);
         let Ok(name) = name_of(at(if is_named { 3 } else { 1 })) else { continue };
         let Some(table) = TypedTable::of_name(host, &name) else { continue };
-        client.check(host, Operation::Describe, &table.topic)?;
+        if client.check(host, Operation::Describe, &table.topic).is_err() {
+            // It is refused later, like a name that does not exist.
+            continue;
+        }
         let what = format!("cannot derive a topic or view from typed table {name:?}");
         let hint = format!(
             "Select from its topic {:?}, with fields such as (value->>'qty')::bigint.",

@@ -4,6 +4,14 @@ use super::table::TypedTable;
 use crate::definition::{Definition, DefinitionKind};
 use crate::host::Host;
 
+impl Definition {
+    /// Returns the topic whose rights decide who sees the object.
+    pub fn topic(&self) -> String {
+        let table = (self.kind == DefinitionKind::Table).then(|| TypedTable::of(self)).flatten();
+        table.map_or_else(|| self.name.clone(), |table| table.topic)
+    }
+}
+
 impl TypedTable {
     /// Returns the stored typed table of this name.
     pub(crate) fn find(host: &dyn Host, name: &str) -> Option<Self> {
