@@ -242,7 +242,7 @@ impl Client {
     }
 
     async fn leaders_once(&self, name: &str) -> Result<Vec<Arc<Connection>>, ClientError> {
-        let (cluster, topic) = self.cluster_with(name).await?;
+        let (cluster, topic) = self.cluster_with_once(name).await?;
         let mut leaders = Vec::with_capacity(topic.partitions.len());
         for (expected, partition) in (0..).zip(&topic.partitions) {
             let address = cluster.address_of(partition.leader);
