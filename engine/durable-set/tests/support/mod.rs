@@ -233,6 +233,16 @@ impl Fixture {
         open_set(&self.disk, &engine, 77).map(|_| ())
     }
 
+    /// Saves an image of a pool of another set, whose store did not answer when it was opened.
+    pub(crate) fn save_other_pool(&self) -> Result<Saved, DurableError> {
+        let engine = open_pool(&self.folder, "other", POOL_BYTES);
+        engine.join_set([99; 16]);
+        let journal = Disk::new(DISK_BYTES).folder().folder("journal").expect("the disk works");
+        let spec = DurableSpec { journal, ..spec_of(&self.disk, 77, &Arc::default()) };
+        let (set, _) = DurableSet::open_without_images(&engine, spec).expect("memory is intact");
+        set.save(&request(SaveExtent::Durable), &Unwatched)
+    }
+
     /// Flips a bit of the first pack that contains these bytes.
     pub(crate) fn damage_pack(&self, wanted: &[u8]) {
         for file in self.disk.files() {
