@@ -211,11 +211,7 @@ fn build_attacked(root: &Path) -> Result<Vec<Executable>> {
 }
 
 /// Attacks release programs: optimized, and without debug assertions.
-fn attack_shipped(
-    root: &Path,
-    programs: &[Executable],
-    suites: &[Executable],
-) -> Result<Outcome> {
+fn attack_shipped(root: &Path, programs: &[Executable], suites: &[Executable]) -> Result<Outcome> {
     let attacks = suites.iter().filter(|suite| ATTACKS.contains(&suite.name.as_str()));
     let attacks: Vec<_> = attacks.cloned().collect();
     ensure!(attacks.len() == ATTACKS.len(), "only {} attacks are there", attacks.len());
