@@ -3,6 +3,8 @@
 import asyncio
 import datetime
 import io
+from decimal import Decimal
+from uuid import UUID
 
 import asyncpg
 
@@ -53,6 +55,23 @@ async def binary_values(connection, table):
     equal(row["day"], row["time"].date(), "date")
     if not isinstance(row["time"], datetime.datetime):
         raise AssertionError(f"{row['time']!r} is no time")
+
+
+@run
+async def inferred_parameters(connection, table):
+    """Parameters without a declared type have the type of their place."""
+    number = Decimal("2.123456789012345")
+    row = await connection.fetchrow(
+        "SELECT coalesce($1, 1.5), CASE WHEN true THEN $2 ELSE 1.5 END, "
+        "$3 IN (1.5, 2.123456789012345), greatest($4::numeric, $5), $6 + 1.5",
+        number, number, number, number, Decimal(1), number)
+    equal(tuple(row), (number, number, True, number, number + Decimal("1.5")), "numerics")
+    last = datetime.datetime(9999, 12, 31, tzinfo=datetime.timezone.utc)
+    row = await connection.fetchrow(
+        "SELECT $1::timestamptz, $2::date, $3::uuid, $4::text = ANY($5::uuid[])",
+        last, datetime.date(9999, 12, 30), UUID(int=10), str(UUID(int=1)), [UUID(int=1)])
+    expected = (last, datetime.date(9999, 12, 30), UUID(int=10), True)
+    equal(tuple(row), expected, "times and uuids")
 
 
 @run

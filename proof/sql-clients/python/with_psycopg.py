@@ -2,9 +2,12 @@
 
 import datetime
 import threading
+import uuid
+from decimal import Decimal
 
 import psycopg
 from psycopg.types import TypeInfo
+from psycopg.types.json import Jsonb
 
 from scenarios import equal
 
@@ -31,6 +34,68 @@ def parameters(host, port, table):
         equal(rows.fetchall(), [(30,)], "count")
         found = connection.execute(f"SELECT \"offset\" FROM {table} WHERE key = %s", (None,))
         equal(found.fetchall(), [], "nothing is equal to NULL")
+
+
+def exact_parameters(host, port, table):
+    """Numerics keep their digits and scales in both formats. What is not supported is refused."""
+    numbers = ["1.50", "0.12345678901234567890123456789", "1E+3", "0.00", "-12.340",
+               "12345678901234567890123456789012345678.5"]
+    with connect(host, port, autocommit=True) as connection:
+        for number in map(Decimal, numbers):
+            for holder in ["%t", "%b"]:
+                query = f"""SELECT {holder}::numeric, {holder} - 0, coalesce({holder}, 1.5),
+                            {holder}::numeric::text, {holder}::numeric = {number:f}"""
+                found = connection.execute(query, (number,) * 5, prepare=True).fetchone()
+                shown = format(number, "f")
+                expected = (shown, shown, shown, shown, "True")
+                equal(tuple(map(str, found)), expected, f"{number} as {holder}")
+        for holder in ["%t", "%b"]:
+            for refused in ["NaN", "1E+80"]:
+                try:
+                    connection.execute(f"SELECT {holder}::numeric", (Decimal(refused),))
+                except psycopg.errors.FeatureNotSupported:
+                    continue
+                raise AssertionError(f"{refused} was not refused")
+        texts = "SELECT %t::numeric, %t::date, %t::timestamptz, %t::uuid"
+        written = ("1e3", "epoch", " 9999-12-31 ", "{0A0B0C0D-0e0f-1011-1213-141516171819}")
+        days = datetime.date(1970, 1, 1), datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
+        identifier = uuid.UUID("0a0b0c0d-0e0f-1011-1213-141516171819")
+        for binary in [False, True]:
+            with connection.cursor(binary=binary) as cursor:
+                found = cursor.execute(texts, written).fetchone()
+                equal(found, (Decimal(1000), *days, identifier), f"texts, binary {binary}")
+        for holder in ["%t", "%b"]:
+            found = connection.execute(
+                f"SELECT {holder}::uuid, 1.5 = ANY({holder}), 'a'::varchar = ANY({holder})",
+                (identifier, [Decimal("1.5"), Decimal("2.25")], ["a"]),
+            )
+            equal(found.fetchone(), (identifier, True, True), f"uuid and arrays as {holder}")
+
+
+def jsonb_columns(host, port, table):
+    """Columns of jsonb are of that type, as Django's JSONField needs."""
+    with connect(host, port, autocommit=True) as connection:
+        typed = f"{table}_typed"
+        connection.execute(
+            f"CREATE TABLE {typed} (more jsonb, note json) WITH (topic = '{table}', key = 'note')"
+        )
+        more = {"b": 1, "aa": [1, 2.5], "a": None}
+        insert = f"INSERT INTO {typed} (more, note) VALUES (%s, '[1,2]')"
+        connection.execute(insert, (Jsonb(more),))
+        for binary in [False, True]:
+            with connection.cursor(binary=binary) as cursor:
+                query = f"""SELECT more, note, more->'aa', more::text FROM {typed}
+                            WHERE more = %s AND more @> %s AND more->>'b' = %s"""
+                cursor.execute(query, (Jsonb(more), Jsonb({"aa": [1]}), "1"))
+                oids = [column.type_code for column in cursor.description]
+                equal(oids, [3802, 114, 3802, 25], f"types, binary {binary}")
+                text = '{"a": null, "b": 1, "aa": [1, 2.5]}'
+                equal(cursor.fetchall(), [(more, [1, 2], [1, 2.5], text)], f"binary {binary}")
+        types = connection.execute(
+            "SELECT column_name, data_type FROM information_schema.columns "
+            "WHERE table_name = %s AND data_type LIKE 'json%%' ORDER BY 1", (typed,))
+        equal(types.fetchall()[-2:], [("more", "jsonb"), ("note", "json")], "described types")
+        connection.execute(f"DROP TABLE {typed}")
 
 
 def prepared_again(host, port, table):

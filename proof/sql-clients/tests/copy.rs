@@ -169,7 +169,7 @@ fn a_copy_is_all_of_its_rows_or_none() -> Result<()> {
         ("headers, key", "[]\tk\n", "22P02"),
         ("nothing", "1\n", "42703"),
         ("\"offset\"", "1\n", "42601"),
-        ("key, key", "1\t1\n", "42601"),
+        ("key, key", "1\t1\n", "42701"),
     ] {
         let said = copy(columns, rows)?;
         ensure!(said.contains("ERROR") && said.contains(state), "{columns} {rows}: {said}");

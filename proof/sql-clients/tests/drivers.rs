@@ -43,6 +43,16 @@ fn psycopg_sends_parameters_and_reads_text_and_binary() -> Result<()> {
 }
 
 #[test]
+fn psycopg_sends_exact_values() -> Result<()> {
+    check_python("with_psycopg.exact_parameters", PLAIN)
+}
+
+#[test]
+fn psycopg_reads_and_writes_columns_of_jsonb() -> Result<()> {
+    check_python("with_psycopg.jsonb_columns", PLAIN)
+}
+
+#[test]
 fn psycopg_prepares_statements() -> Result<()> {
     check_python("with_psycopg.prepared_again", PLAIN)
 }
@@ -110,6 +120,11 @@ fn jdbc_copies_in_and_out() -> Result<()> {
 #[test]
 fn asyncpg_resets_sessions_of_a_pool() -> Result<()> {
     check_python("with_asyncpg.pools", PLAIN)
+}
+
+#[test]
+fn asyncpg_sends_parameters_of_inferred_types() -> Result<()> {
+    check_python("with_asyncpg.inferred_parameters", PLAIN)
 }
 
 #[test]

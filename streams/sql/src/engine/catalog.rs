@@ -108,7 +108,7 @@ impl Topics {
         let view = MaterializedView::find(&*self.host, name).filter(|it| !it.is_of_records);
         let Some(view) = view else { return Ok(None) };
         let records = self.records(name, Form::Text, (TableKind::Values, past.cloned()));
-        records.map(|records| typed_view::view(&view.table, records)).transpose()
+        records.map(|records| typed_view::view(&view.table, &|_| false, records)).transpose()
     }
 
     /// Returns the typed table of this name, if the client is authorized to see its topic.
@@ -123,7 +123,8 @@ impl Topics {
         };
         let records = self.records(&topic, Form::Text, (table.kind, past));
         let records = records.map(|it| LogTable { on_error: table.on_error, ..it });
-        records.map(|records| typed_view::view(&table.live(), records)).transpose()
+        let is_jsonb = |name: &str| table.is_jsonb(name);
+        records.map(|records| typed_view::view(&table.live(), &is_jsonb, records)).transpose()
     }
 }
 

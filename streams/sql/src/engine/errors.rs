@@ -7,6 +7,7 @@ use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
 use super::names::AVERAGED;
+use super::wording::worded;
 use crate::error::{SqlError, SqlState};
 
 impl SqlError {
@@ -56,10 +57,28 @@ impl From<ParserError> for SqlError {
             ParserError::RecursionLimitExceeded => {
                 Self::new(SqlState::TOO_COMPLEX, "statement too complex: it is nested too deeply")
             }
-            ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
-                Self::new(SqlState::SYNTAX, format!("syntax error: {what}"))
-            }
+            ParserError::TokenizerError(what) | ParserError::ParserError(what) => of_syntax(&what),
         }
+    }
+}
+
+/// Returns the error of a parser that expected other words, with PostgreSQL's message.
+fn of_syntax(what: &str) -> SqlError {
+    let syntax = |what: String| SqlError::new(SqlState::SYNTAX, what);
+    if what.starts_with("Unterminated string literal") {
+        return syntax("unterminated quoted string".to_owned());
+    }
+    let Some((expected, found)) = what.split_once(", found: ") else {
+        return syntax(format!("syntax error: {what}"));
+    };
+    let found = found.split(" at Line: ").next().unwrap_or(found);
+    let error = match found {
+        "EOF" => syntax("syntax error at end of input".to_owned()),
+        found => syntax(format!("syntax error at or near {found:?}")),
+    };
+    match expected.strip_prefix("Expected: ") {
+        Some(expected) => error.with_hint(format!("Expected {expected}.")),
+        None => error,
     }
 }
 
@@ -81,7 +100,7 @@ impl From<DataFusionError> for SqlError {
                         .with_hint("Select its columns one by one.");
                 }
                 let state = if is_call { SqlState::UNDEFINED_FUNCTION } else { found.state };
-                Self { state, message, ..found }
+                worded(Self { state, message, ..found })
             }
         }
     }
@@ -184,6 +203,11 @@ const OF_TYPES: &str = "does not exist for arguments of these types";
 /// Rewrites a message of the engine in PostgreSQL's terms.
 fn plain(message: &str) -> String {
     let mut text = message.lines().next().unwrap_or_default();
+    if text.ends_with("regex parse error:") {
+        // The reason is on the last line.
+        let reason = message.lines().last().and_then(|it| it.trim().strip_prefix("error: "));
+        return format!("invalid regular expression: {}", reason.unwrap_or("syntax error"));
+    }
     while let Some(rest) = KINDS.iter().find_map(|kind| text.strip_prefix(kind)) {
         text = rest;
     }
@@ -459,6 +483,7 @@ const PLANNED: States = &[
     ("order by column out of bounds", SqlState::INVALID_COLUMN_REFERENCE),
     ("order by index starts at 1", SqlState::INVALID_COLUMN_REFERENCE),
     ("limit must be", SqlState("2201W")),
+    ("offset must be", SqlState("2201X")),
     ("range requires exactly one order by", SqlState("42P20")),
     ("groups requires an order by", SqlState("42P20")),
     ("only 1 names given as column alias", SqlState::NOT_SUPPORTED),

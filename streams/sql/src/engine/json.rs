@@ -397,11 +397,8 @@ fn compare(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBi
         (true, _) if left_is_text => (expr.left.cast_to(&right, schema)?, expr.right),
         (_, true) if right_is_text => (expr.left, expr.right.cast_to(&left, schema)?),
         _ => {
-            let name = |is_text: bool, data_type: &DataType| match is_text {
-                true => "text".to_owned(),
-                false => data_type.to_string().to_lowercase(),
-            };
-            let (left, right) = (name(left_is_text, &left), name(right_is_text, &right));
+            let name = |data_type| PgType::of_data(data_type).name();
+            let (left, right) = (name(&left), name(&right));
             let what = format!("operator does not exist: {left} {operator} {right}");
             let error = SqlError::new(SqlState::UNDEFINED_FUNCTION, what).with_hint(
                 "You might need to add explicit type casts, as in (value->>'price')::numeric.",

@@ -43,10 +43,11 @@ mod spreads;
 mod sums;
 mod typed_view;
 mod windows;
+mod wording;
 mod workers;
 
 pub(crate) use columns::BYTES_SUFFIX;
-pub(crate) use dialect::{json_parameters, value_of_parameter};
+pub(crate) use dialect::{Inferred, inferred_types, json_parameters, value_of_parameter};
 pub(crate) use functions::SERVER_VERSION;
 pub(crate) use names::SCHEMA;
 pub(crate) use past::AS_OF;

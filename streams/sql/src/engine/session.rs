@@ -183,6 +183,7 @@ impl TypePlanner for Types {
     ) -> datafusion::common::Result<Option<datafusion::arrow::datatypes::FieldRef>> {
         let text = |name: &str| Ok(Some(Arc::new(Field::new(name, DataType::Utf8View, true))));
         match sql_type {
+            SqlType::Uuid => text("uuid"),
             SqlType::JSON => Ok(Some(Arc::new(json_field("json", DataType::Utf8View)))),
             SqlType::JSONB => Ok(Some(Arc::new(jsonb_field("jsonb", DataType::Utf8View)))),
             SqlType::Numeric(info) | SqlType::Decimal(info) | SqlType::Dec(info) => {

@@ -23,22 +23,33 @@ use super::dialect::{To, conversion, lenient, number_cast};
 use super::json::field;
 use super::log_table::LogTable;
 use crate::error::{SqlError, SqlState};
-use crate::wire::json_field;
+use crate::wire::{json_field, jsonb_field};
 
-/// Creates the view of a table. Columns that a query does not use are not extracted from values,
-/// and filters on the record's own columns reach the log.
-pub(super) fn view(table: &Table, records: LogTable) -> Result<Arc<dyn TableProvider>> {
+/// Creates the view of a table, with these columns as jsonb. Columns that a query does not use are
+/// not extracted from values, and filters on the record's own columns reach the log.
+pub(super) fn view(
+    table: &Table,
+    is_jsonb: &dyn Fn(&str) -> bool,
+    records: LogTable,
+) -> Result<Arc<dyn TableProvider>> {
     let name = TableReference::bare(Arc::clone(&records.topic));
     let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(records)), None)?;
-    let plan = plan.project(table.columns.iter().map(selected))?.build()?;
+    let columns = table.columns.iter().map(|column| match is_jsonb(&column.name) {
+        true => conversion(To::Jsonb).call(vec![selected(column)]).alias(&column.name),
+        false => selected(column),
+    });
+    let plan = plan.project(columns)?.build()?;
     Ok(Arc::new(ViewTable::new(plan, None)))
 }
 
-/// Returns the columns of a table.
-pub(super) fn schema(table: &Table) -> SchemaRef {
+/// Returns the columns of a table, with these columns as jsonb.
+pub(super) fn schema(table: &Table, is_jsonb: &dyn Fn(&str) -> bool) -> SchemaRef {
     let records = schema_of(&LogColumn::ALL, Form::Text);
     let field = |column: &TableColumn| match (of_record(&column.source), column.data_type) {
         (Some(of), _) => records.field_with_name(of.name()).expect("records have it").clone(),
+        (None, Type::Json) if is_jsonb(&column.name) => {
+            jsonb_field(&column.name, DataType::Utf8View)
+        }
         (None, Type::Json) => json_field(&column.name, DataType::Utf8View),
         (None, _) => Field::new(&column.name, data_type(column), true),
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 
@@ -13,7 +13,7 @@ use super::io::{Io, Stream};
 use super::live::live_words;
 use super::look_up::Looked;
 use super::state::{Connection, Parameter, Portal, Prepared, no_cursor, no_statement};
-use crate::engine::{json_parameters, text_schema, value_of_parameter};
+use crate::engine::{Inferred, inferred_types, json_parameters, text_schema, value_of_parameter};
 use crate::error::{SqlError, SqlState};
 use crate::panics::contain_future;
 use crate::statements::{Command, Variables, Words, read_command, split};
@@ -294,7 +294,11 @@ fn query_parameters(
     while parameters.len() < count {
         parameters.push(parameter(0, None));
     }
-    for (name, inferred) in plan.get_parameter_types()? {
+    if let Some(name) = words.unused_parameter(declared)? {
+        let what = format!("could not determine data type of parameter {name}");
+        return Err(SqlError::new(SqlState("42P18"), what));
+    }
+    for (name, inferred) in inferred_types(plan).map_err(SqlError::from)? {
         let number = name.strip_prefix('$').and_then(|it| it.parse::<u16>().ok());
         let index = number.and_then(|it| usize::from(it).checked_sub(1)).ok_or_else(|| {
             SqlError::new(SqlState::SYNTAX, format!("there is no parameter {name}"))
@@ -303,6 +307,14 @@ fn query_parameters(
             parameters.push(parameter(0, None));
         }
         if types.get(index).is_none_or(|oid| PgType::data_type_of(*oid).is_none()) {
+            let inferred = match inferred {
+                Inferred::Unknown => None,
+                Inferred::One(data_type) => Some(data_type),
+                Inferred::Several => {
+                    let what = format!("inconsistent types deduced for parameter {name}");
+                    return Err(SqlError::new(SqlState("42P08"), what));
+                }
+            };
             parameters[index] = parameter(0, inferred);
         }
     }
@@ -317,6 +329,8 @@ fn parameter(declared: u32, inferred: Option<DataType>) -> Parameter {
     let data_type = match inferred {
         None | Some(DataType::Null) => DataType::Utf8,
         Some(DataType::Utf8View | DataType::LargeUtf8) => DataType::Utf8,
+        // Values are read in microseconds.
+        Some(DataType::Timestamp(_, zone)) => DataType::Timestamp(TimeUnit::Microsecond, zone),
         Some(data_type) => data_type,
     };
     Parameter { oid: PgType::of_data(&data_type).oid, data_type }

@@ -212,9 +212,10 @@ impl Prepared {
     /// misread the values.
     pub(super) fn check_sent(&self, sent: &Schema) -> Result<(), SqlError> {
         let told = self.columns.iter().flat_map(|it| it.fields());
-        let other = told
-            .zip(sent.fields())
-            .find(|(told, sent)| !PgType::of(told).is_sent_as(PgType::of(sent)));
+        let other = told.zip(sent.fields()).find(|(told, sent)| {
+            let described = |it| PgType::described(it).0;
+            !PgType::of(told).is_sent_as(PgType::of(sent)) && described(told) != described(sent)
+        });
         let Some((told, _)) = other else { return Ok(()) };
         let what = format!("could not determine data type of column {:?}", told.name());
         Err(SqlError::unsupported(what).with_hint("Add an explicit cast to the column."))

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::Words;
-use crate::wire::{JSONB, PgType};
+use crate::wire::{JSONB, PgType, UUID};
 
 /// Maximum words of a type's name, as in `timestamp (6) with time zone []`.
 const NAME_WORDS_MAX: usize = 12;
@@ -76,6 +76,7 @@ fn oid_of(data_type: &DataType) -> Option<u32> {
         DataType::Char(_) | DataType::Character(_) => PgType::BPCHAR,
         DataType::JSON => PgType::JSON.oid,
         DataType::JSONB => JSONB,
+        DataType::Uuid => UUID,
         DataType::Float(ExactNumberInfo::Precision(bits)) if *bits <= FLOAT4_BITS_MAX => {
             PgType::FLOAT4.oid
         }
@@ -145,5 +146,6 @@ mod tests {
             &[18, 1042, 1015, 0],
         );
         check("SELECT $1::regclass, $2::real, $3::float(53), $4::", &[], &[2205, 700, 701, 0]);
+        check("SELECT $1::uuid, $2::uuid[], $3::bytea[]", &[], &[2950, 2951, 1001]);
     }
 }

@@ -117,7 +117,7 @@ impl InsertPlan {
             };
             if columns.contains(&column) {
                 let what = format!("column {name:?} specified more than once");
-                return Err(SqlError::new(SqlState::SYNTAX, what));
+                return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, what));
             }
             columns.push(column);
         }
@@ -144,10 +144,9 @@ impl InsertPlan {
             Column::Time => PgType::TIMESTAMPTZ,
             Column::Key | Column::Value if self.has_bytes => PgType::BYTEA,
             Column::Key | Column::Value | Column::Headers => PgType::TEXT,
-            Column::Field(index) => self
-                .typed
-                .as_ref()
-                .map_or(PgType::TEXT, |typed| PgType::of_live(typed.columns[index].data_type)),
+            Column::Field(index) => {
+                self.typed.as_ref().map_or(PgType::TEXT, |typed| typed.columns[index].pg_type())
+            }
         }
     }
 
@@ -212,8 +211,10 @@ impl InsertPlan {
     pub(crate) fn records(&self, rows: &RecordBatch) -> Result<Vec<PublishedRecord>, SqlError> {
         let (expected, found) = (self.columns.len(), rows.num_columns());
         if found > expected || found < expected && self.are_named {
-            let what =
-                format!("INSERT has {expected} target columns but rows of {found} expressions");
+            let what = match found > expected {
+                true => "INSERT has more expressions than target columns",
+                false => "INSERT has more target columns than expressions",
+            };
             return Err(SqlError::new(SqlState::SYNTAX, what));
         }
         self.check_texts(rows)?;

@@ -1,6 +1,9 @@
 //! Tokenizes the text of statements, and enforces limits before parsing.
 
+use std::collections::HashSet;
+
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::operators::with_operators;
@@ -9,10 +12,14 @@ use crate::error::{SqlError, SqlState};
 /// Maximum bytes of the text in one message.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum nesting of brackets, and maximum number of operators in a statement: both determine the
-/// depth of the plan.
+/// Maximum nesting of brackets, and maximum number of operators of an expression with those of one
+/// part in brackets at each level: both determine the depth of the plan.
 const NESTING_MAX: usize = 50;
-const OPERATOR_COUNT_MAX: usize = 500;
+const OPERATOR_DEPTH_MAX: usize = 500;
+
+/// Maximum number of operators of a statement. WITH queries that build on each other add up, so
+/// that all operators of a statement with them count as nested.
+const OPERATOR_COUNT_MAX: usize = 2_000;
 
 /// Keyword operators, each of which can follow another one without parentheses.
 const OPERATORS: &[&str] = &[
@@ -91,6 +98,18 @@ impl Words {
         Ok(count)
     }
 
+    /// Returns the first parameter without an occurrence and a declared type, such as `$1`.
+    pub(crate) fn unused_parameter(&self, declared: &[u32]) -> Result<Option<String>, SqlError> {
+        let names = self.iter().filter_map(|it| match it {
+            Token::Placeholder(name) => Some(name.clone()),
+            _ => None,
+        });
+        let names: HashSet<String> = names.collect();
+        let untyped = (0..self.parameter_count()?)
+            .filter(|index| declared.get(*index).is_none_or(|oid| *oid == 0));
+        Ok(untyped.map(|index| format!("${}", index + 1)).find(|it| !names.contains(it)))
+    }
+
     /// Formats the words as a text that can be parsed, and replaces each `$1` by `parameter`.
     pub(crate) fn source(&self, parameter: &dyn Fn(&str) -> String) -> String {
         let double = |text: &str, quote: char| text.replace(quote, &format!("{quote}{quote}"));
@@ -157,8 +176,8 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
         return Err(SqlError::new(SqlState::TOO_LARGE, what));
     }
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
-    let tokens = tokens
-        .map_err(|error| SqlError::new(SqlState::SYNTAX, format!("syntax error: {error}")))?;
+    let tokens =
+        tokens.map_err(|error| SqlError::from(ParserError::TokenizerError(error.to_string())))?;
     let mut statements = Vec::new();
     let mut current = Words::default();
     for token in with_operators(tokens, text)? {
@@ -183,14 +202,16 @@ pub(crate) fn split(text: &str) -> Result<Vec<Words>, SqlError> {
 fn check(words: &Words) -> Result<(), SqlError> {
     let too_complex = |what: String| Err(SqlError::new(SqlState::TOO_COMPLEX, what));
     check_numbers(words)?;
-    let (mut depth, mut operator_count) = (0_usize, 0);
+    let (mut operators, mut has_with) = (Operators::default(), false);
     for token in words.iter() {
         match token {
-            Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
-            Token::RParen | Token::RBracket | Token::RBrace => depth = depth.saturating_sub(1),
+            Token::LParen | Token::LBracket | Token::LBrace => operators.open(),
+            Token::RParen | Token::RBracket | Token::RBrace => operators.close(),
+            Token::Comma => operators.level.next_item(),
             Token::Word(word) if word.quote_style.is_none() => {
                 let name = word.value.to_ascii_uppercase();
-                operator_count += usize::from(OPERATORS.contains(&&*name));
+                has_with |= name == "WITH";
+                operators.add(usize::from(OPERATORS.contains(&&*name)));
             }
             Token::DoubleQuotedByteStringLiteral(_)
             | Token::TripleSingleQuotedString(_)
@@ -204,26 +225,86 @@ fn check(words: &Words) -> Result<(), SqlError> {
                 let what = format!("syntax error: {token} is not a PostgreSQL literal");
                 return Err(SqlError::new(SqlState::SYNTAX, what));
             }
-            Token::Comma
-            | Token::Period
+            Token::Period
             | Token::Number(..)
             | Token::SingleQuotedString(_)
             | Token::Placeholder(_)
             | Token::Word(_) => {}
-            _ => operator_count += 1,
+            _ => operators.add(1),
         }
-        if depth > NESTING_MAX {
+        if operators.around.len() > NESTING_MAX {
             return too_complex(format!(
                 "parentheses are nested more than {NESTING_MAX} levels deep"
             ));
         }
     }
-    match operator_count > OPERATOR_COUNT_MAX {
+    let count = operators.count;
+    if count > OPERATOR_COUNT_MAX {
+        return too_complex(format!(
+            "statement too complex: {count} operators exceed the limit of {OPERATOR_COUNT_MAX}"
+        ));
+    }
+    let depth = if has_with { count } else { operators.depth() };
+    match depth > OPERATOR_DEPTH_MAX {
         true => too_complex(format!(
-            "statement too complex: {operator_count} operators exceed the limit of \
-             {OPERATOR_COUNT_MAX}"
+            "statement too complex: {depth} nested operators exceed the limit of \
+             {OPERATOR_DEPTH_MAX}"
         )),
         false => Ok(()),
+    }
+}
+
+/// Operators of a statement, in the brackets around the current word.
+#[derive(Default)]
+struct Operators {
+    count: usize,
+    level: Level,
+    /// The levels outside of the current brackets, outermost first.
+    around: Vec<Level>,
+}
+
+/// Operators in one pair of brackets.
+#[derive(Default)]
+struct Level {
+    /// Operators of the current item of a list, and the most that are nested in it in brackets.
+    own: usize,
+    nested: usize,
+    /// The most operators of an item before.
+    before: usize,
+}
+
+impl Level {
+    fn next_item(&mut self) {
+        *self = Self { before: self.depth(), ..Self::default() };
+    }
+
+    fn depth(&self) -> usize {
+        self.before.max(self.own + self.nested)
+    }
+}
+
+impl Operators {
+    fn add(&mut self, count: usize) {
+        self.count += count;
+        self.level.own += count;
+    }
+
+    fn open(&mut self) {
+        self.around.push(std::mem::take(&mut self.level));
+    }
+
+    fn close(&mut self) {
+        let Some(outer) = self.around.pop() else { return };
+        let inner = std::mem::replace(&mut self.level, outer);
+        self.level.nested = self.level.nested.max(inner.depth());
+    }
+
+    /// Returns the depth of the statement, at its end.
+    fn depth(mut self) -> usize {
+        while !self.around.is_empty() {
+            self.close();
+        }
+        self.level.depth()
     }
 }
 
@@ -277,12 +358,19 @@ mod tests {
         let wide = format!("select 1{}", "+1".repeat(1_001));
         let tests = format!("select 1{}", " is null".repeat(501));
         let sets = format!("select 1{}", " intersect select 1".repeat(501));
+        let rows = |count: usize| format!("select 1{}", " or (a = 1 and b = 2)".repeat(count));
+        let with = format!("with q as (select 1) {}", rows(126));
+        let deep_rows = format!("select ({}){}", &rows(250)[7..], "+1".repeat(251));
         let long = format!("select '{}'", "x".repeat(TEXT_BYTES_MAX));
         for (text, state) in [
             (deep, SqlState::TOO_COMPLEX),
             (wide, SqlState::TOO_COMPLEX),
             (tests, SqlState::TOO_COMPLEX),
             (sets, SqlState::TOO_COMPLEX),
+            (rows(498), SqlState::TOO_COMPLEX),
+            (with, SqlState::TOO_COMPLEX),
+            (deep_rows, SqlState::TOO_COMPLEX),
+            (format!("select {}", vec!["1+1"; 2_001].join(",")), SqlState::TOO_COMPLEX),
             (long, SqlState::TOO_LARGE),
             ("select 'open".to_owned(), SqlState::SYNTAX),
         ] {
@@ -290,5 +378,6 @@ mod tests {
         }
         let list = vec!["1"; 10_000].join(",");
         split(&format!("select 1 in ({list})")).expect("lists may be long");
+        split(&rows(497)).expect("parts beside each other do not nest");
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn column(data_type: Type) -> TypedColumn {
-        TypedColumn { name: "c".to_owned(), path: Vec::new(), data_type }
+        TypedColumn { name: "c".to_owned(), path: Vec::new(), data_type, is_jsonb: false }
     }
 
     fn json(data_type: Type, array: ArrayRef) -> Result<Vec<Option<String>>, SqlError> {

@@ -36,7 +36,7 @@ impl TypedTable {
         for (index, column) in columns.iter().enumerate() {
             if columns[..index].iter().any(|it| it.name == column.name) {
                 let what = format!("column {:?} specified more than once", column.name);
-                return Err(SqlError::new(SqlState::SYNTAX, what));
+                return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, what));
             }
         }
         if columns.len() > COLUMN_COUNT_MAX {
@@ -131,7 +131,8 @@ impl Parsed {
             Some(path) => path::read(&path)?,
             None => vec![Step::Key(name.clone())],
         };
-        Ok(TypedColumn { name, path, data_type: type_of(&sql_type)? })
+        let is_jsonb = sql_type == SqlType::JSONB;
+        Ok(TypedColumn { name, path, data_type: type_of(&sql_type)?, is_jsonb })
     }
 }
 
@@ -170,7 +171,7 @@ fn type_of(sql_type: &SqlType) -> Result<Type, SqlError> {
             let what = format!("columns of type {other} are not supported");
             return Err(SqlError::unsupported(what).with_hint(
                 "Supported types are boolean, integer, bigint, numeric, double precision, text, \
-                 json and timestamptz.",
+                 json, jsonb and timestamptz.",
             ));
         }
     })
@@ -206,7 +207,7 @@ mod tests {
         let table = TypedTable::parse(
             "CREATE TABLE IF NOT EXISTS public.Trades (symbol text, \"Qty\" bigint, \
              bid double precision PATH '$.quote.bid', at timestamptz, note json, live boolean, \
-             n int, exact numeric) WITH (topic = 'orders$current', format = 'json', \
+             n int, exact numeric, more jsonb) WITH (topic = 'orders$current', format = 'json', \
              on_error = 'fail', key = 'symbol')",
         )
         .expect("a good statement");
@@ -222,8 +223,10 @@ mod tests {
             Type::Bool,
             Type::Int4,
             Type::Numeric,
+            Type::Json,
         ];
         assert_eq!(types, expected);
+        assert!(table.is_jsonb("more") && !table.is_jsonb("note"));
         assert_eq!(table.columns[1].path, [Step::Key("Qty".to_owned())]);
         assert_eq!(table.columns[2].path.len(), 2);
     }
@@ -240,7 +243,7 @@ mod tests {
                 "CREATE TABLE t (a text) WITH (topic = 'x', format = 'avro')",
                 SqlState::INVALID_PARAMETER,
             ),
-            ("CREATE TABLE t (a text, a int) WITH (topic = 'x')", SqlState::SYNTAX),
+            ("CREATE TABLE t (a text, a int) WITH (topic = 'x')", SqlState::DUPLICATE_COLUMN),
             ("CREATE TABLE t (a point) WITH (topic = 'x')", SqlState::NOT_SUPPORTED),
             ("CREATE TABLE t (a varchar(3)) WITH (topic = 'x')", SqlState::NOT_SUPPORTED),
             ("CREATE TABLE t (a text PATH 'b') WITH (topic = 'x')", SqlState::SYNTAX),

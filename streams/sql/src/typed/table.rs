@@ -3,6 +3,7 @@
 use live_queries::{ColumnSource, Step, Table, TableColumn, TableKind, Type};
 
 use crate::error::SqlError;
+use crate::wire::PgType;
 
 /// A table over a topic's JSON values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,15 @@ pub(crate) struct TypedColumn {
     pub(crate) name: String,
     pub(crate) path: Vec<Step>,
     pub(crate) data_type: Type,
+    /// Queries show its JSON as jsonb.
+    pub(crate) is_jsonb: bool,
+}
+
+impl TypedColumn {
+    /// Returns the type that clients see.
+    pub(crate) fn pg_type(&self) -> PgType {
+        if self.is_jsonb { PgType::JSONB } else { PgType::of_live(self.data_type) }
+    }
 }
 
 /// Handling of a field that does not have the type of its column.
@@ -36,6 +46,10 @@ pub(crate) enum OnError {
 impl TypedTable {
     pub(crate) fn column(&self, name: &str) -> Option<&TypedColumn> {
         self.columns.iter().find(|it| it.name == name)
+    }
+
+    pub(crate) fn is_jsonb(&self, column: &str) -> bool {
+        self.column(column).is_some_and(|it| it.is_jsonb)
     }
 
     pub(crate) fn position(&self, name: &str) -> Option<usize> {

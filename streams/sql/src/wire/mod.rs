@@ -10,6 +10,7 @@ mod copy_form;
 mod copy_in;
 mod live;
 mod numbers;
+mod numerics;
 mod parameters;
 mod requests;
 mod types;
@@ -24,5 +25,7 @@ pub(crate) use live::{put_live_row, put_live_value};
 pub(crate) use numbers::{DAY_US, IntervalStyle, civil, decimal_text};
 pub(crate) use parameters::{bytea_of, read_copied, read_parameter, text_of};
 pub(crate) use requests::{Bind, Request, SYNC, Startup, Target, take_request, take_startup};
-pub(crate) use types::{Format, Formats, JSONB, PgType, described_field, json_field, jsonb_field};
+pub(crate) use types::{
+    Format, Formats, JSONB, PgType, UUID, described_field, json_field, jsonb_field,
+};
 pub(crate) use values::{output_texts, put_copy_rows, put_rows, put_texts};

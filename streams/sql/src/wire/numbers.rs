@@ -107,15 +107,18 @@ pub(crate) fn put_numeric(out: &mut BytesMut, text: &str) {
     groups.iter().for_each(|group| out.put_i16(*group));
 }
 
-/// Converts a binary numeric to text. Returns `None` if it is malformed, NaN, or infinite.
+/// Converts a binary numeric to text. Returns `None` if it is malformed.
 pub(crate) fn numeric_text(bytes: &[u8]) -> Option<String> {
     let field = |at: usize| Some(i16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let (count, weight, sign, scale) = (field(0)?, field(2)?, field(4)?, field(6)?);
     let count = usize::try_from(count).ok()?;
     let scale = usize::try_from(scale).ok()?;
-    let is_negative = match sign {
+    let is_negative = match sign.cast_unsigned() {
         0 => false,
         0x4000 => true,
+        0xC000 => return Some("NaN".to_owned()),
+        0xD000 => return Some("Infinity".to_owned()),
+        0xF000 => return Some("-Infinity".to_owned()),
         _ => return None,
     };
     if bytes.len() != 8 + 2 * count || scale > 1_000 || !(-1_000..=1_000).contains(&weight) {
@@ -361,9 +364,10 @@ mod tests {
             put_numeric(&mut out, text);
             assert_eq!(numeric_text(&out).as_deref(), Some(text));
         }
-        for bytes in [&[0_u8; 7][..], &[0, 1, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 0xC0, 0, 0, 0]] {
+        for bytes in [&[0_u8; 7][..], &[0, 1, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 0, 0x80, 0, 0, 0]] {
             assert_eq!(numeric_text(bytes), None);
         }
+        assert_eq!(numeric_text(&[0, 0, 0, 0, 0xC0, 0, 0, 0]).as_deref(), Some("NaN"));
     }
 
     #[test]

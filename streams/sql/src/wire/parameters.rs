@@ -5,6 +5,7 @@ use datafusion::common::ScalarValue;
 
 use super::arrays::array_elements;
 use super::numbers::{EPOCH_DAYS, EPOCH_US, numeric_text};
+use super::numerics::{list_of_numerics, numeric_of};
 use super::types::{Format, JSONB, PgType, UUID};
 use crate::error::{SqlError, SqlState};
 
@@ -58,8 +59,8 @@ fn uuid_text(bytes: [u8; 16]) -> String {
 }
 
 fn wrong_length(data_type: &DataType) -> SqlError {
-    let what =
-        format!("incorrect binary data format in parameter of type {data_type}: wrong length");
+    let name = PgType::of_data(data_type).name();
+    let what = format!("incorrect binary data format in parameter of type {name}: wrong length");
     SqlError::new(SqlState::INVALID_BINARY, what)
 }
 
@@ -75,36 +76,42 @@ fn read_binary_list(bytes: &[u8], element: &DataType) -> Result<ScalarValue, Sql
     let number = |bytes: &[u8]| i32::from_be_bytes(bytes.try_into().expect("four bytes"));
     let dimensions = number(next(4)?);
     next(4)?;
-    let oid = number(next(4)?).cast_unsigned();
+    let oid = number(next(4)?);
     if dimensions > 1 {
         return Err(SqlError::unsupported("multidimensional array parameters are not supported"));
     }
-    if PgType::data_type_of(oid).as_ref() != Some(element) {
-        let what = format!(
-            "binary data for array of type {element} has elements of the type with OID {oid}"
-        );
+    let is_numeric = element.is_decimal() && oid == PgType::NUMERIC.oid.cast_signed();
+    if !is_numeric && PgType::data_type_of(oid.cast_unsigned()).as_ref() != Some(element) {
+        let name = PgType::of_data(element).name();
+        let what =
+            format!("binary data for array of type {name} has elements of the type with OID {oid}");
         return Err(SqlError::new(SqlState::INVALID_BINARY, what));
     }
     let mut elements = Vec::new();
     if dimensions == 1 {
         let count = number(next(4)?);
-        next(4)?;
+        if number(next(4)?) != 1 {
+            return Err(SqlError::unsupported("array parameters with bounds are not supported"));
+        }
         for _ in 0..count {
             let value = match usize::try_from(number(next(4)?)) {
                 Ok(length) => Some(next(length)?),
                 Err(_) => None,
             };
-            elements.push(read_parameter(value, Format::Binary, (oid, element))?);
+            elements.push(read_parameter(value, Format::Binary, (oid.cast_unsigned(), element))?);
         }
     }
     if !rest.is_empty() {
         return Err(wrong());
     }
-    Ok(list_of(&elements, element))
+    list_of(&elements, element)
 }
 
-fn list_of(elements: &[ScalarValue], element: &DataType) -> ScalarValue {
-    ScalarValue::List(ScalarValue::new_list_nullable(elements, element))
+fn list_of(elements: &[ScalarValue], element: &DataType) -> Result<ScalarValue, SqlError> {
+    match element.is_decimal() {
+        true => list_of_numerics(elements),
+        false => Ok(ScalarValue::List(ScalarValue::new_list_nullable(elements, element))),
+    }
 }
 
 pub(crate) fn text_of(bytes: &[u8]) -> Result<&str, SqlError> {
@@ -153,8 +160,9 @@ fn read_text(text: &str, data_type: &DataType) -> Result<ScalarValue, SqlError> 
             };
             let elements = array_elements(text)?;
             let elements = elements.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-            Ok(list_of(&elements, of.data_type()))
+            list_of(&elements, of.data_type())
         }
+        it if it.is_decimal() => numeric_of(text),
         other => string.cast_to(other).map_err(|_| wrong()),
     }
 }
@@ -192,6 +200,17 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     text.as_bytes().chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
 }
 
+/// Rejects the values that stand for -infinity and infinity.
+fn check_finite(value: i64, (first, last): (i64, i64)) -> Result<(), SqlError> {
+    let word = match value {
+        it if it == first => "-infinity",
+        it if it == last => "infinity",
+        _ => return Ok(()),
+    };
+    Err(SqlError::unsupported(format!("date/time value {word:?} is not supported"))
+        .with_hint("Pass a date that all others precede or follow."))
+}
+
 fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlError> {
     let wrong = || wrong_length(data_type);
     /// Converts the bytes if their number matches.
@@ -211,13 +230,17 @@ fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlErr
         DataType::Binary => ScalarValue::Binary(Some(bytes.to_vec())),
         DataType::BinaryView => ScalarValue::BinaryView(Some(bytes.to_vec())),
         DataType::Date32 => {
-            ScalarValue::Date32(Some(number!(i32).checked_add(EPOCH_DAYS).ok_or_else(wrong)?))
+            let days = number!(i32);
+            check_finite(days.into(), (i32::MIN.into(), i32::MAX.into()))?;
+            ScalarValue::Date32(Some(days.checked_add(EPOCH_DAYS).ok_or_else(wrong)?))
         }
         DataType::Time64(TimeUnit::Microsecond) => {
             ScalarValue::Time64Microsecond(Some(number!(i64)))
         }
         DataType::Timestamp(unit, zone) => {
-            let us = number!(i64).checked_add(EPOCH_US).ok_or_else(wrong)?;
+            let us = number!(i64);
+            check_finite(us, (i64::MIN, i64::MAX))?;
+            let us = us.checked_add(EPOCH_US).ok_or_else(wrong)?;
             let value = ScalarValue::TimestampMicrosecond(Some(us), zone.clone());
             match unit {
                 TimeUnit::Microsecond => value,
@@ -233,11 +256,12 @@ fn read_binary(bytes: &[u8], data_type: &DataType) -> Result<ScalarValue, SqlErr
             ScalarValue::IntervalMonthDayNano(Some(value))
         }
         DataType::List(of) => read_binary_list(bytes, of.data_type())?,
-        DataType::Decimal128(..) => read_text(&numeric_text(bytes).ok_or_else(wrong)?, data_type)?,
+        it if it.is_decimal() => numeric_of(&numeric_text(bytes).ok_or_else(wrong)?)?,
         DataType::Utf8View => ScalarValue::Utf8View(Some(text_of(bytes)?.to_owned())),
         DataType::Utf8 => ScalarValue::Utf8(Some(text_of(bytes)?.to_owned())),
         other => {
-            let what = format!("binary parameters of type {other} are not supported");
+            let name = PgType::of_data(other).name();
+            let what = format!("binary parameters of type {name} are not supported");
             return Err(SqlError::unsupported(what));
         }
     })

@@ -108,9 +108,13 @@ pub(crate) const UUID: u32 = 2950;
 /// Size of the type `name`.
 const NAME_SIZE: i16 = 64;
 
+/// Size of a uuid.
+const UUID_SIZE: i16 = 16;
+
 fn described_size(oid: u32, of_values: PgType) -> i16 {
     match oid {
         PgType::NAME => NAME_SIZE,
+        UUID => UUID_SIZE,
         PgType::REGTYPE => PgType::OID.size,
         _ => of_values.size,
     }
@@ -150,6 +154,8 @@ impl PgType {
     pub(crate) const INTERVAL: Self = Self { oid: 1186, size: 16 };
     pub(crate) const NUMERIC: Self = Self { oid: 1700, size: -1 };
     pub(crate) const JSONB: Self = Self { oid: 3802, size: -1 };
+    /// Type of arrays of uuids, which are texts.
+    pub(crate) const UUIDS: u32 = 2951;
     /// Type of arrays of numerics.
     pub(crate) const NUMERICS: u32 = 1231;
 
@@ -219,6 +225,7 @@ impl PgType {
     const fn array_of(element: Self) -> Self {
         let oid = match element.oid {
             Self::VARCHAR => 1015,
+            UUID => Self::UUIDS,
             16 => 1000,
             17 => 1001,
             20 => 1016,
@@ -282,6 +289,23 @@ impl PgType {
             1186 => "interval",
             1700 => "numeric",
             3802 => "jsonb",
+            19 => "name",
+            1000 => "boolean[]",
+            1001 => "bytea[]",
+            1005 => "smallint[]",
+            1007 => "integer[]",
+            1009 => "text[]",
+            1016 => "bigint[]",
+            1021 => "real[]",
+            1022 => "double precision[]",
+            1043 => "character varying",
+            1182 => "date[]",
+            1183 => "time without time zone[]",
+            1115 => "timestamp without time zone[]",
+            1185 => "timestamp with time zone[]",
+            1187 => "interval[]",
+            1231 => "numeric[]",
+            2950 => "uuid",
             _ => "another type",
         }
     }
@@ -348,7 +372,10 @@ impl PgType {
             1005 => list_of(DataType::Int16),
             1007 => list_of(DataType::Int32),
             1016 => list_of(DataType::Int64),
-            1009 | 1015 => list_of(DataType::Utf8),
+            1009 | 1015 | Self::UUIDS => list_of(DataType::Utf8),
+            1001 => list_of(DataType::Binary),
+            1183 => list_of(DataType::Time64(TimeUnit::Microsecond)),
+            1187 => list_of(DataType::Interval(IntervalUnit::MonthDayNano)),
             1021 => list_of(DataType::Float32),
             1022 => list_of(DataType::Float64),
             1231 => list_of(DataType::Decimal128(38, 10)),

@@ -21,7 +21,7 @@ use super::numbers::{
     EPOCH_DAYS, EPOCH_US, FLOAT4_DIGITS, FLOAT8_DIGITS, Interval, IntervalStyle, decimal_text,
     put_date, put_float, put_integer, put_interval, put_numeric, put_time, put_timestamp,
 };
-use super::types::{Format, Formats, PgType};
+use super::types::{Format, Formats, PgType, UUID};
 
 /// Appends a DataRow message for each of these rows.
 pub(crate) fn put_rows(
@@ -199,11 +199,22 @@ impl<'a> Column<'a> {
             Format::Binary if self.described == PgType::NUMERICS && self.has_texts() => {
                 put_numeric_texts(&self.array.as_list::<i32>().value(row), out);
             }
+            Format::Binary if self.described == UUID => {
+                put_uuid(self.array.as_string_view().value(row), out);
+            }
             Format::Binary if self.described == PgType::REGTYPE => {
                 out.put_u32(PgType::oid_of(self.array.as_string_view().value(row)));
             }
             Format::Binary => put_binary(self.array, row, out),
         }
+    }
+}
+
+/// Appends the bytes of a uuid in its standard form.
+fn put_uuid(text: &str, out: &mut BytesMut) {
+    let digits: Vec<_> = text.chars().filter_map(|it| it.to_digit(16)).collect();
+    for pair in digits.chunks_exact(2) {
+        out.put_u8(u8::try_from(pair[0] << 4 | pair[1]).expect("two digits"));
     }
 }
 

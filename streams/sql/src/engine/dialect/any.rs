@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 };
 use std::sync::Arc;
 
+use super::own::sql_name;
 use crate::error::{SqlError, SqlState};
 
 pub(super) const NAME: &str = "equals_any";
@@ -80,15 +81,18 @@ impl ScalarUDFImpl for EqualsAny {
             // The type is not known yet.
             DataType::Null => return Ok(types.to_vec()),
             other => {
-                let what = format!("op ANY/ALL (array) requires array on right side, not {other}");
+                let of = sql_name(other);
+                let what = format!("op ANY/ALL (array) requires array on right side, not {of}");
                 return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).into_engine());
             }
         };
-        let is_apart = types[0].is_string() != element.is_string();
+        // The type of a parameter is not known yet.
+        let is_apart = types[0].is_string() != element.is_string() && !types[0].is_null();
         match comparison_coercion(&types[0], element).filter(|_| !is_apart || element.is_null()) {
             Some(both) => Ok(vec![both.clone(), list_of(&both)]),
             None => {
-                let what = format!("operator does not exist: {} = {element}", types[0]);
+                let (left, right) = (sql_name(&types[0]), sql_name(element));
+                let what = format!("operator does not exist: {left} = {right}");
                 Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, what).into_engine())
             }
         }

@@ -20,6 +20,7 @@ use super::jsonb_functions;
 use super::own::no_operator;
 use super::planned::{is_json, type_of};
 use super::refusal::refused;
+use super::same_json::{JsonType, parameter_as_json};
 use super::shifts::{Towards, shifted};
 use super::truncated::interval_of_time;
 use crate::error::SqlError;
@@ -175,6 +176,7 @@ fn of_jsonb(expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawB
             Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
                 Ok(lit(canonical(&text).map_err(SqlError::into_engine)?))
             }
+            it @ Expr::Placeholder(_) => Ok(parameter_as_json(it, JsonType::Jsonb)),
             // A jsonb and a text are concatenated as texts.
             _ => Err(refused(&format!("operator {} between json and another type", expr.op))
                 .into_engine()),

@@ -12,7 +12,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{AggregateFunction, Sort, WindowFunction};
+use datafusion::logical_expr::expr::{AggregateFunction, Placeholder, Sort, WindowFunction};
 use datafusion::logical_expr::{
     Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, ScalarUDF, Subquery,
 };
@@ -178,8 +178,12 @@ pub(super) fn typed_beside_jsonb(mut expr: Expr, schema: &DFSchema) -> Result<Tr
                     let metadata = Some(FieldMetadata::from(&field));
                     Expr::Literal(ScalarValue::Utf8View(Some(text)), metadata)
                 }
-                Expr::Placeholder(found) if found.field.is_none() => {
-                    parameter_as_json(it.clone(), JsonType::Jsonb)
+                // The engine may have given it the type of the texts that jsonb has here.
+                Expr::Placeholder(Placeholder { id, field })
+                    if field.as_ref().is_none_or(|it| it.data_type().is_string()) =>
+                {
+                    let untyped = Placeholder { id: id.clone(), field: None };
+                    parameter_as_json(Expr::Placeholder(untyped), JsonType::Jsonb)
                 }
                 _ => continue,
             };

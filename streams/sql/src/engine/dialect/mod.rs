@@ -124,6 +124,7 @@ pub(super) use names::{NameCasts, column_name, shown};
 pub(super) use numerics::{Spread, Sums, result_type as numeric_result_type, spread};
 pub(super) use operands::check_wild_joins;
 pub(super) use parameters::with_parameter_types;
+pub(crate) use parameters::{Inferred, inferred_types};
 pub(super) use planned::{CONCAT_TEXTS, joins_texts, type_of};
 pub(super) use quoted_times::QuotedTimes;
 pub(super) use real_functions::numerics_of;

@@ -140,7 +140,11 @@ impl Finder {
             return Err(SqlError::unsupported(what));
         }
         let invalid = |error: &dyn Error| {
-            let what = format!("invalid regular expression: {error}");
+            // The reason is on the last line.
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim();
+            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
+            let what = format!("invalid regular expression: {reason}");
             SqlError::new(SqlState::INVALID_REGEX, what)
         };
         let regex = RegexBuilder::new(&text).size_limit(REGEX_BYTES_MAX).build();

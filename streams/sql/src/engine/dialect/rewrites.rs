@@ -17,6 +17,7 @@ use super::jsonb;
 use super::refusal::refused;
 use super::regex_functions::Flags;
 use super::rows::{Quantifier, spelled_list, unless_all};
+use super::text_functions::UUID;
 use super::time_functions::{DATE_BY_PATTERN, TIME_BY_PATTERN};
 use super::truncated::ROUNDED;
 use super::written::{
@@ -35,12 +36,7 @@ const NUMERIC_DIGITS: i64 = 38;
 
 /// Rewrites a cast whose semantics or formats differ from the engine's.
 pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr>, SqlError> {
-    // A parameter gets its type from the cast, but not its length.
-    let has_length =
-        matches!(data_type, DataType::Varchar(Some(_)) | DataType::CharacterVarying(Some(_)));
-    let is_parameter =
-        matches!(inner, Expr::Value(it) if matches!(it.value, Value::Placeholder(_)));
-    if is_parameter && !has_length {
+    if is_parameter(inner) && !is_read_here(data_type) {
         return Ok(None);
     }
     if matches!(data_type, DataType::JSON | DataType::JSONB) {
@@ -92,6 +88,7 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
             }
         }
         DataType::Bytea => To::Bytea.name(),
+        DataType::Uuid => UUID,
         DataType::Varchar(Some(length))
         | DataType::CharacterVarying(Some(length))
         | DataType::Character(Some(length))
@@ -103,6 +100,23 @@ pub(super) fn cast(inner: &mut Expr, data_type: &DataType) -> Result<Option<Expr
         _ => return Ok(None),
     };
     Ok(Some(call(name, vec![inner.clone()])))
+}
+
+fn is_parameter(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(it) if matches!(it.value, Value::Placeholder(_)))
+}
+
+/// Returns whether the engine's cast of a parameter would have another length, scale or unit.
+fn is_read_here(data_type: &DataType) -> bool {
+    is_timestamp(data_type)
+        || matches!(
+            data_type,
+            DataType::Varchar(Some(_))
+                | DataType::CharacterVarying(Some(_))
+                | DataType::Numeric(ExactNumberInfo::None)
+                | DataType::Decimal(ExactNumberInfo::None)
+                | DataType::Uuid
+        )
 }
 
 fn has_zone(timestamp: &DataType) -> bool {

@@ -16,6 +16,9 @@ use crate::error::{SqlError, SqlState};
 /// Function that converts the escape character of a LIKE pattern to backslash.
 pub(super) const LIKE_ESCAPE: &str = "like_escape";
 
+/// Cast to uuid, whose values are texts in their standard form.
+pub(super) const UUID: &str = "uuid";
+
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
         ("format", of_format, format_text),
@@ -26,6 +29,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         }),
         ("quote_literal", of_one, |row| quoted_or(row, None)),
         ("quote_nullable", of_one, |row| quoted_or(row, Some("NULL"))),
+        (UUID, of_uuid, |row| Ok(ScalarValue::Utf8(row.text(0).map(standard_uuid).transpose()?))),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
 }
@@ -53,6 +57,42 @@ fn of_two_texts(fields: &[FieldRef]) -> Result<Field, String> {
         [one, other] if is_text(one) && is_text(other) => Ok(text_field()),
         _ => Err(String::new()),
     }
+}
+
+fn of_uuid(fields: &[FieldRef]) -> Result<Field, String> {
+    match fields {
+        [one] if is_text(one) || one.data_type().is_null() => Ok(text_field()),
+        _ => Err(String::new()),
+    }
+}
+
+/// Returns a uuid in its standard form: lower case, with hyphens after 8, 12, 16 and 20 digits.
+pub(super) fn standard_uuid(text: &str) -> Result<String, SqlError> {
+    const DIGIT_COUNT: usize = 32;
+    let digits = || -> Option<String> {
+        let inner = match text.strip_prefix('{') {
+            Some(rest) => rest.strip_suffix('}')?,
+            None => text,
+        };
+        let mut digits = String::with_capacity(DIGIT_COUNT);
+        let mut is_behind_digit = false;
+        for letter in inner.chars() {
+            let is_hyphen = letter == '-' && is_behind_digit && digits.len().is_multiple_of(4);
+            match letter {
+                it if it.is_ascii_hexdigit() => digits.push(it.to_ascii_lowercase()),
+                _ if is_hyphen && digits.len() < DIGIT_COUNT => {}
+                _ => return None,
+            }
+            is_behind_digit = !is_hyphen;
+        }
+        (digits.len() == DIGIT_COUNT).then_some(digits)
+    };
+    let digits = digits().ok_or_else(|| {
+        let what = format!("invalid input syntax for type uuid: {text:?}");
+        SqlError::new(SqlState::INVALID_TEXT, what)
+    })?;
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|it| &digits[it]);
+    Ok(parts.join("-"))
 }
 
 fn with_escape(row: &Row<'_>) -> Result<ScalarValue, SqlError> {

@@ -91,7 +91,7 @@ pub(super) fn relations(viewer: &Viewer) -> Vec<Relation> {
                 schema_name: SCHEMA,
                 kind: "r",
                 topic: Some(table.topic.as_str().into()),
-                columns: typed_view::schema(&table.live()),
+                columns: typed_view::schema(&table.live(), &|it| table.is_jsonb(it)),
                 name: table.name,
                 query: None,
             });
@@ -122,7 +122,7 @@ fn add_topic(viewer: &Viewer, (name, first_oid): (&Arc<str>, u32), found: &mut V
     match view {
         Some(view) => {
             let query = format!(" {};", view.query);
-            add((0, "", "m"), typed_view::schema(&view.table), Some(query));
+            add((0, "", "m"), typed_view::schema(&view.table, &|_| false), Some(query));
             let query = format!(" SELECT *\n   FROM {log};");
             add((2, LOG_SUFFIX, "v"), Arc::clone(&records), Some(query));
         }
