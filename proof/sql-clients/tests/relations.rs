@@ -20,6 +20,9 @@ const REPLAY: &str = "make test FILTER=sql-clients/relations";
 const ROW_COUNTS: [usize; 3] = [24, 14, 0];
 const PARTITION_COUNT: usize = 3;
 
+/// Number of rows of a result of several batches.
+const MANY: usize = 30_000;
+
 const REFUSED: &str = "0A000";
 
 /// Maximum share of the queries answered by PostgreSQL that the broker may reject.
@@ -37,6 +40,58 @@ fn drawn_queries_of_relations_are_answered_as_by_postgresql_or_refused() -> Resu
         let compared = compare(&fixture, &reference, seed);
         compared.unwrap_or_else(|error| panic!("seed {seed}: {error:#}"));
     });
+    Ok(())
+}
+
+/// Results of several batches, where the engine deals batches to its threads.
+#[test]
+fn results_of_many_rows_are_in_the_order_of_order_by() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let name = fixture.topic("many");
+    let (topic, columns) = (format!("{name}_topic"), "id int, n numeric, t text");
+    fixture.create_topic(&topic, PARTITION_COUNT)?;
+    // 7919 and the number of rows have no common divisor, so the ids are all of them in another
+    // order.
+    let insert = format!(
+        "INSERT INTO {name} (id, n, t) SELECT i * 7919 % {MANY}, round(i % 1000 / 8.0, i % 4), \
+         i::text FROM generate_series(1, {MANY}) i"
+    );
+    let mut ours = Script::default();
+    let mut theirs = Script::default();
+    ours.add(format!("CREATE TABLE {name} ({columns}) WITH (topic = '{topic}', format = 'json')"));
+    theirs.add(format!("CREATE TABLE {name} ({columns})"));
+    let mut queries = Script::default();
+    for query in [
+        "SELECT id, n FROM r ORDER BY id",
+        "SELECT n, n / 3, n * 2 FROM r ORDER BY id DESC",
+        "SELECT id, n FROM r ORDER BY n, id LIMIT 20000 OFFSET 10",
+        "SELECT id, sum(n) OVER (ORDER BY id), lag(n) OVER (ORDER BY id) FROM r ORDER BY id",
+        "SELECT id, sum(n) OVER (ORDER BY id ROWS 1 PRECEDING) FROM r WHERE id < 40 ORDER BY id",
+        "SELECT id, coalesce(n, 0), CASE WHEN id > 5 THEN n ELSE 0.0 END FROM r ORDER BY t",
+        "SELECT a.id, a.n + b.n FROM r a JOIN r b ON a.id = b.id ORDER BY a.id",
+        "SELECT id, n FROM (SELECT id, n FROM r ORDER BY id LIMIT 20000) x ORDER BY id",
+        "SELECT id, (SELECT max(n) FROM r) FROM r ORDER BY id",
+        "SELECT id, n FROM r UNION ALL SELECT id + 1, n FROM r ORDER BY id, n",
+        "SELECT t, id FROM r ORDER BY t",
+    ] {
+        queries
+            .add(query.replace(" r ", &format!(" {name} ")).replace(" r)", &format!(" {name})")));
+    }
+    let mut answers = Vec::new();
+    for (mut script, psql) in [(ours, fixture.psql()), (theirs, reference.psql())] {
+        script.add(insert.as_str());
+        queries.queries().iter().for_each(|it| script.add(it.as_str()));
+        answers.push(script.run(psql)?);
+    }
+    let types = queries.column_types(reference.psql())?;
+    let compared = answers[0].iter().zip(&answers[1]).skip(2).zip(&types);
+    for (query, ((ours, theirs), types)) in queries.queries().iter().zip(compared) {
+        ensure!(matches!(theirs, Answer::Rows(_)), "{query}: {theirs:.400?}");
+        ensure!(ours.agrees_with(theirs, types), "{query}: {ours:.400?} is not {theirs:.400?}");
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
-//! Order of rows from sequential sources (`generate_series`, VALUES, arrays) and of the parts of a
-//! UNION ALL. The engine would distribute them to several threads and return rows in order of
-//! completion.
+//! Order of rows from sequential sources (`generate_series`, VALUES, arrays), of the parts of a
+//! UNION ALL, and of sorted results. The engine would distribute them to several threads and return
+//! rows in order of completion.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
@@ -21,7 +22,7 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, stream};
 
 use super::log_scan::LogScan;
-use super::operator::{Operator, above};
+use super::operator::{Operator, above, with_inputs};
 
 /// Maximum number of batches buffered for a part.
 const BATCHES_WAITING: usize = 2;
@@ -37,7 +38,7 @@ impl PhysicalOptimizerRule for KeepSequence {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let plan = plan.transform_up(in_sequence).data()?;
+        let plan = in_final_order(plan.transform_up(in_sequence).data()?)?;
         Ok(match part_count(&plan) > 1 && is_united(&plan) {
             true => above(plan, InTurn),
             false => plan,
@@ -73,6 +74,34 @@ fn in_sequence(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execu
         None => turns,
         fetch => Arc::new(GlobalLimitExec::new(turns, 0, fetch)),
     }))
+}
+
+/// Computes what is above the last sort of a plan on one thread. The engine requires the order of
+/// ORDER BY only up to that sort, and would deal its batches to several threads for an expression
+/// above it.
+fn in_final_order(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    if plan.downcast_ref::<SortPreservingMergeExec>().is_some() {
+        return Ok(plan);
+    }
+    if let Some(dealt) = plan.downcast_ref::<RepartitionExec>() {
+        let input = dealt.input();
+        let is_sorted = part_count(input) == 1 && input.output_ordering().is_some();
+        return Ok(match dealt.partitioning() {
+            Partitioning::RoundRobinBatch(_) if is_sorted => Arc::clone(input),
+            _ => plan,
+        });
+    }
+    let orders = plan.maintains_input_order();
+    if !orders.contains(&true) {
+        return Ok(plan);
+    }
+    let inputs = plan.children().into_iter().map(Arc::clone).zip(orders);
+    let inputs = inputs.map(|(input, is_kept)| match is_kept {
+        true => in_final_order(input),
+        false => Ok(input),
+    });
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    with_inputs(plan, inputs)
 }
 
 fn part_count(plan: &Arc<dyn ExecutionPlan>) -> usize {
