@@ -24,6 +24,7 @@ fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError
     trim_blanks(&mut tokens);
     spell_null_tests(&mut tokens);
     leave_out_words(&mut tokens);
+    leave_out_no_exclusion(&mut tokens);
     if let Some(error) = refused_words(&tokens) {
         return (Err(error), 0);
     }
@@ -50,7 +51,7 @@ fn parse_counting(mut tokens: Vec<TokenWithSpan>) -> (Result<Statement, SqlError
 
 /// Sequences of words whose syntax the parser does not support.
 const REFUSED: &[(&str, &[&str], &str)] = &[
-    ("EXCLUDE", &["CURRENT", "GROUP", "TIES", "NO"], "EXCLUDE in the frame of a window"),
+    ("EXCLUDE", &["CURRENT", "GROUP", "TIES"], "EXCLUDE in the frame of a window"),
     ("ROWS", &["FROM"], "ROWS FROM"),
     ("SELECT", &["WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", ";", ""], "SELECT without columns"),
     ("USING", &["<", ">", "<=", ">="], "ORDER BY … USING an operator"),
@@ -136,6 +137,23 @@ fn leave_out_words(tokens: &mut Vec<TokenWithSpan>) {
     });
 }
 
+/// Removes EXCLUDE NO OTHERS from frames, which is the default.
+fn leave_out_no_exclusion(tokens: &mut Vec<TokenWithSpan>) {
+    let is_word = |at: usize, word: &str| match &tokens[at].token {
+        Token::Word(it) => it.quote_style.is_none() && it.value.eq_ignore_ascii_case(word),
+        _ => false,
+    };
+    let places: Vec<_> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    let words = ["EXCLUDE", "NO", "OTHERS"];
+    let found =
+        places.windows(3).filter(|it| it.iter().zip(words).all(|(at, it)| is_word(*at, it)));
+    let found: Vec<_> = found.flatten().copied().collect();
+    for at in found.into_iter().rev() {
+        tokens.remove(at);
+    }
+}
+
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
     let words = tokens.iter().filter(|it| !matches!(it.token, Token::Whitespace(_)));
     let (mut last, mut before) = (String::new(), [&Token::EOF; 2]);
@@ -144,7 +162,11 @@ fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {
             return Some(SqlError::unsupported(format!("{what} is not supported")));
         }
         before = [before[1], &token.token];
+        let is_set_operation =
+            ["UNION", "EXCEPT", "INTERSECT"].iter().any(|it| it.eq_ignore_ascii_case(&last));
         let word = match &token.token {
+            // Not a comparison with ALL.
+            Token::Word(word) if word.keyword == Keyword::ALL && is_set_operation => "?".to_owned(),
             Token::Word(word) if word.quote_style.is_none() => word.value.clone(),
             // Appended to the preceding word.
             Token::LParen if !last.is_empty() => format!("{last}("),

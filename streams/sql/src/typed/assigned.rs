@@ -55,6 +55,8 @@ impl Assigned<'_> {
                 let read = read.map(|it| it.map(|text| self.float(text)).transpose());
                 Arc::new(read.collect::<Result<Float64Array, _>>()?)
             }
+            // As clients see them: without the zeros that only the engine's type has.
+            Type::Numeric if from.is_decimal() => self.texts(array)?,
             Type::Float8 | Type::Numeric if from.is_numeric() => match self.data_type {
                 Type::Float8 => to(&DataType::Float64)?,
                 _ => ArrayRef::clone(array),

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Int64Array, StringViewArray,
+    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Int64Array, StringViewArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
-use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, i256,
+};
 use datafusion::arrow::util::display::FormatOptions;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -17,6 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::conversions::{strict, target};
+use super::own::Own;
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
@@ -55,6 +58,56 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 fn function(name: &'static str, to: DataType) -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(CastTo { name, to, signature }))
+}
+
+/// The digits that floats are exact to, which PostgreSQL casts to numeric.
+fn exact_digits(floats: &ArrayRef) -> Result<StringViewArray> {
+    if let Some(floats) = floats.as_primitive_opt::<Float32Type>() {
+        return Ok(floats.iter().map(|it| it.map(|it| format!("{it:.5e}"))).collect());
+    }
+    let floats = cast(floats, &DataType::Float64)?;
+    let floats = floats.as_primitive::<Float64Type>();
+    Ok(floats.iter().map(|it| it.map(|it| format!("{it:.14e}"))).collect())
+}
+
+/// Name of the function that casts a float to a numeric with many digits, which is then rounded.
+pub(super) const NUMERIC_OF_FLOAT: &str = "numeric_of_float";
+
+/// Precision and scale of its result.
+const EXACT_PRECISION: u8 = 76;
+const EXACT_SCALE: i8 = 38;
+
+/// Casts a float to a numeric. Digits beyond the scale of the result are cut off.
+pub(super) fn numeric_of_float() -> Arc<ScalarUDF> {
+    let type_of = |types: &[DataType]| {
+        let is_float = types[0].is_floating();
+        is_float.then_some(DataType::Decimal256(EXACT_PRECISION, EXACT_SCALE))
+    };
+    Own::udf(NUMERIC_OF_FLOAT, 1, type_of, |arrays| {
+        let digits = exact_digits(&arrays[0])?;
+        let numbers = digits.iter().map(|text| text.map(exact_number).transpose());
+        let numbers = numbers.collect::<Result<Decimal256Array, SqlError>>()?;
+        let numbers = numbers.with_precision_and_scale(EXACT_PRECISION, EXACT_SCALE);
+        Ok(Arc::new(numbers.map_err(DataFusionError::from)?))
+    })
+}
+
+/// Parses `-1.234e5` in units of the last digit of [`EXACT_SCALE`].
+fn exact_number(text: &str) -> Result<i256, SqlError> {
+    let refused = || {
+        SqlError::unsupported(format!("numeric value {text:?} is not supported"))
+            .with_hint("Cast it to double precision.")
+    };
+    let (mantissa, exponent) = text.split_once('e').ok_or_else(refused)?;
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = i256::from_string(&format!("{whole}{part}")).ok_or_else(refused)?;
+    let exponent: i32 = exponent.parse().map_err(|_| refused())?;
+    let shift = exponent - i32::try_from(part.len()).unwrap_or(0) + i32::from(EXACT_SCALE);
+    let unit =
+        i256::from_i128(10).checked_pow(shift.unsigned_abs().min(u32::from(EXACT_PRECISION)));
+    let unit = unit.ok_or_else(refused)?;
+    let number = if shift < 0 { digits.checked_div(unit) } else { digits.checked_mul(unit) };
+    number.ok_or_else(refused)
 }
 
 /// Returns the function that casts to a numeric type, if one exists.
@@ -180,11 +233,7 @@ impl CastTo {
                 return self.cast(&cast(&rounded, &DataType::Decimal128(38, 0))?);
             }
             (DataType::Float16 | DataType::Float32 | DataType::Float64, false) => {
-                let texts = cast(array, &DataType::Float64)?;
-                let texts = texts.as_primitive::<Float64Type>();
-                let texts = texts.iter().map(|it| it.map(|it| format!("{it:.14e}")));
-                let texts: ArrayRef = Arc::new(texts.collect::<StringViewArray>());
-                return self.numbers(&texts);
+                return self.numbers(&(Arc::new(exact_digits(array)?) as ArrayRef));
             }
             (DataType::Decimal128(_, scale), true) => {
                 let decimals = array.as_primitive::<Decimal128Type>();

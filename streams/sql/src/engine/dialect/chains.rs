@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
+use datafusion::arrow::datatypes::{
+    ArrowPrimitiveType, DECIMAL128_MAX_PRECISION, DataType, Float32Type, Float64Type,
+};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{DFSchema, Result, internal_err};
 use datafusion::functions::utils::make_scalar_function;
@@ -28,6 +30,7 @@ use super::casts::NUMERIC_OF_INTEGER;
 use super::conversions::{To, converted};
 use super::own::no_operator;
 use super::quotients::{quotient_type, quotients, too_many_digits};
+use super::scales::is_unknown;
 use super::short_names::unmarked;
 use super::strict;
 use crate::error::{SqlError, SqlState};
@@ -221,6 +224,13 @@ impl Step {
         let coercer = BinaryTypeCoercer::new(left, &operator, right);
         let types = coercer.get_input_types().and_then(|it| Ok((it, coercer.get_result_type()?)));
         match types {
+            // The engine's type has fewer digits, as if all had the scale of the type.
+            Ok(((left, right), DataType::Decimal128(_, scale)))
+                if operator == Operator::Modulo && (is_unknown(&left) || is_unknown(&right)) =>
+            {
+                let result = DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale);
+                Ok(Self { left, right, result })
+            }
             Ok(((left, right), result)) => Ok(Self { left, right, result }),
             Err(_) if any(DataType::is_decimal) => Err(too_many_digits().into_engine()),
             Err(error) => Err(error),
@@ -243,7 +253,8 @@ impl Step {
             Operator::Minus => apply(&left, &right, checked(numeric::sub, is_float)),
             Operator::Multiply => apply(&left, &right, checked(multiply, is_float)),
             Operator::Divide => apply(&left, &right, checked(divide, is_float)),
-            _ => apply(&left, &right, checked(numeric::rem, is_float)),
+            _ => apply(&left, &right, checked(numeric::rem, is_float))
+                .and_then(|it| it.cast_to(&self.result, None)),
         };
         found.map_err(|error| match &error.find_root() {
             datafusion::common::DataFusionError::ArrowError(arrow, _)

@@ -67,7 +67,8 @@ pub(super) fn date_part() -> Arc<ScalarUDF> {
             let unit = Unit::of(name)?;
             check(unit, arrays[1].data_type())?;
             let part = parts(unit, &arrays[1].slice(row, 1))?;
-            let digits = f64::from(10_i32.pow(u32::from(scale_of(unit).unsigned_abs())));
+            let scale = scale_of(unit, arrays[1].data_type()).unsigned_abs();
+            let digits = f64::from(10_i32.pow(u32::from(scale)));
             #[expect(clippy::cast_precision_loss, reason = "a float has so many digits")]
             found.push(part[0].map(|it| it as f64 / digits));
         }
@@ -75,9 +76,11 @@ pub(super) fn date_part() -> Arc<ScalarUDF> {
     })
 }
 
-/// Fractional digits of a field. All fields are computed in microseconds.
-const fn scale_of(unit: Unit) -> i8 {
+/// Fractional digits of a field of a type. All fields are computed in microseconds, except the
+/// epoch of a date.
+fn scale_of(unit: Unit, of: &DataType) -> i8 {
     match unit {
+        Unit::Epoch if kind_of(of) == Some(Kind::Date) => 0,
         Unit::Second | Unit::Epoch => 6,
         Unit::Millisecond => 3,
         _ => 0,
@@ -155,19 +158,21 @@ impl ScalarUDFImpl for Extract {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         check(self.unit, &types[0]).map_err(SqlError::into_engine)?;
-        Ok(DataType::Decimal128(PRECISION, scale_of(self.unit)))
+        Ok(DataType::Decimal128(PRECISION, scale_of(self.unit, &types[0])))
     }
 
     /// The engine's default has no data type, so nothing can be computed from it.
-    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
-        Interval::make_unbounded(&DataType::Decimal128(PRECISION, scale_of(self.unit)))
+    fn evaluate_bounds(&self, operands: &[&Interval]) -> Result<Interval> {
+        let types: Vec<_> = operands.iter().map(|it| it.data_type()).collect();
+        Interval::make_unbounded(&self.return_type(&types)?)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let numbers = |array: &ArrayRef| -> Result<ArrayRef> {
             let found: Decimal128Array =
                 parts(self.unit, array).map_err(SqlError::into_engine)?.into_iter().collect();
-            Ok(Arc::new(found.with_precision_and_scale(PRECISION, scale_of(self.unit))?))
+            let scale = scale_of(self.unit, array.data_type());
+            Ok(Arc::new(found.with_precision_and_scale(PRECISION, scale)?))
         };
         match &args.args[0] {
             ColumnarValue::Array(array) => numbers(array).map(ColumnarValue::Array),
@@ -209,9 +214,12 @@ fn parts(unit: Unit, array: &ArrayRef) -> Result<Vec<Option<i128>>, SqlError> {
                 DataType::Timestamp(_, zone) => zone.clone(),
                 _ => None,
             };
+            let is_date = matches!(other, DataType::Date32 | DataType::Date64);
+            let unit_us = if is_date && unit == Unit::Epoch { SECOND_US } else { 1 };
             let array = as_type(&DataType::Timestamp(TimeUnit::Microsecond, zone))?;
             let array = array.as_primitive::<TimestampMicrosecondType>();
-            array.iter().map(|it| it.map(|us| i128::from(of_moment(unit, us)))).collect()
+            let part = |us| i128::from(of_moment(unit, us) / unit_us);
+            array.iter().map(|it| it.map(part)).collect()
         }
     })
 }

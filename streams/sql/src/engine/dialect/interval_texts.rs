@@ -170,6 +170,14 @@ impl Span {
             return Err(Unread::Invalid);
         }
         while let Some(word) = words.next() {
+            // A sign may stand apart from its number.
+            let apart = match (word, words.peek()) {
+                ("+" | "-", Some(next)) if next.starts_with(|it: char| it.is_ascii_digit()) => {
+                    format!("{word}{}", words.next().unwrap_or_default())
+                }
+                _ => word.to_owned(),
+            };
+            let word = apart.as_str();
             let units = match word.contains(':') {
                 true => {
                     span.us += clock(word)?;
@@ -379,6 +387,9 @@ mod tests {
             ("1 hour 02:00", Err(Unread::Invalid)),
             ("", Err(Unread::Invalid)),
             ("1 2:03", span(0, 1, 7_380 * SECOND_US)),
+            ("1 month - 1 day", span(1, -1, 0)),
+            ("+ 1 day -02:00", span(0, 1, -7_200 * SECOND_US)),
+            ("1 day -", Err(Unread::Form)),
             ("1.5 years", Err(Unread::Form)),
             ("P1Y", Err(Unread::Form)),
             ("1 day ago", span(0, -1, 0)),

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use super::casts::{NUMERIC_OF_INTEGER, udf as number_cast};
 use super::chains;
 use super::conversions::{self, To};
-use super::own::no_operator;
+use super::own::{does_not_exist, no_operator};
 use super::refusal::refused;
 use super::shifts::combined;
 use crate::error::SqlError;
@@ -234,6 +234,13 @@ fn of_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (name, count) = (call.func.name().to_owned(), call.args.len());
+    // PostgreSQL rounds only numerics to a number of digits.
+    if let ("round" | "trunc", [number, digits]) = (name.as_str(), call.args.as_slice()) {
+        let types = [number.get_type(schema)?, digits.get_type(schema)?];
+        if types[0].is_floating() {
+            return Err(does_not_exist(&name, &types).into_engine());
+        }
+    }
     let mut is_changed = false;
     for (index, operand) in call.args.iter_mut().enumerate() {
         let to = match (name.as_str(), index, operand.get_type(schema)) {

@@ -21,6 +21,7 @@ use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
 use super::refusal::refused;
 use super::same_json::JsonType;
+use super::scale_exprs::own_scale;
 use super::united::is_set_operation;
 use crate::error::{SqlError, SqlState};
 
@@ -423,6 +424,8 @@ fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()
     let is_one = value == kind
         || kind.is_null()
         || value.is_integer() && kind.is_integer()
+        || value == DataType::Float64 && (kind.is_integer() || kind.is_decimal())
+        || value.is_decimal() && own_scale(&kind).is_some_and(|it| Some(it) <= own_scale(&value))
         || matches!(default, Expr::Literal(ScalarValue::Utf8(_), _));
     match is_one {
         true => Ok(()),

@@ -409,6 +409,14 @@ pub(super) fn function(call: &mut Function) -> Result<Option<Expr>, SqlError> {
     })
 }
 
+/// Types a quoted literal as an interval.
+fn interval_of(literal: &Expr) -> Result<Expr, SqlError> {
+    let mut literal = literal.clone();
+    let interval = DataType::Interval { fields: None, precision: None };
+    let changed = cast(&mut literal, &interval)?;
+    Ok(changed.unwrap_or_else(|| cast_to(literal, interval)))
+}
+
 /// Rewrites functions that have another name or meaning in PostgreSQL.
 fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
     let [part] = function.name.0.as_slice() else { return Ok(None) };
@@ -439,12 +447,18 @@ fn changed_function(function: &mut Function) -> Result<Option<Expr>, SqlError> {
             let (left, right) = (nested(left.clone()), nested(right.clone()));
             return Ok(Some(nested(binary(left, BinaryOperator::Modulo, right))));
         }
+        ("date_bin", [stride, time, origin]) => {
+            if text_of(stride).is_some() {
+                **stride = interval_of(stride)?;
+            }
+            // A quoted origin takes the type of the time.
+            if text_of(origin).is_some() && text_of(time).is_none() {
+                **origin = call("coalesce", vec![origin.clone(), time.clone()]);
+            }
+        }
         ("date_trunc", [unit, time, zone]) => return truncated_in_zone(unit, time, zone).map(Some),
         (it, [one]) if OF_INTERVAL.contains(&it) && text_of(one).is_some() => {
-            let mut literal = one.clone();
-            let interval = DataType::Interval { fields: None, precision: None };
-            let changed = cast(&mut literal, &interval)?;
-            **one = changed.unwrap_or_else(|| cast_to(literal, interval));
+            **one = interval_of(one)?;
         }
         ("round" | "trunc" | "left" | "right" | "repeat" | "lpad" | "rpad", [_, count, ..]) => {
             if let Some(text) = text_of(count) {

@@ -11,8 +11,8 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 use super::array_functions::FLAT;
 use super::casts::NUMERIC;
 use super::scale_functions::{
-    PACKED_FIELD, PACKED_SCALE, QUOTIENT, is_packed, larger, of_call, of_quotient, of_text,
-    packed_field, sum,
+    PACKED_FIELD, PACKED_SCALE, QUOTIENT, is_packed, larger, of_call, of_digits, of_quotient,
+    of_text, packed_field, sum,
 };
 use super::scales::{is_given_scale, is_unknown};
 use super::{chains, short_names};
@@ -209,7 +209,8 @@ impl Scales<'_> {
             (name, _) if OF_ARRAYS.contains(&name) => self.of_array(call, depth)?,
             (NUMERIC, [one]) => match one.get_type(self.columns.schema())? {
                 it if it.is_string() => Some(Scale::Computed(of_text().call(vec![one.clone()]))),
-                it if it.is_numeric() && !it.is_floating() => self.of(one, depth + 1)?,
+                it if it.is_floating() => Some(Scale::Computed(of_digits().call(vec![whole]))),
+                it if it.is_numeric() => self.of(one, depth + 1)?,
                 _ => None,
             },
             ("average", [total, count]) => {

@@ -73,6 +73,16 @@ pub(super) fn of_text() -> Arc<ScalarUDF> {
     })
 }
 
+/// The number of a numeric's digits after the point, without trailing zeros.
+pub(super) fn of_digits() -> Arc<ScalarUDF> {
+    Own::udf("scale_of_digits", 1, int, |arrays| {
+        let scale = |it: &Numeric| i32::try_from(it.shown_scale()).ok();
+        let scales = numerics_of(&arrays[0])?;
+        let scales = scales.iter().map(|it| it.as_ref().and_then(scale));
+        Ok(Arc::new(scales.collect::<Int32Array>()))
+    })
+}
+
 fn text_scale(text: &str) -> Option<i32> {
     let text = text.trim();
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));

@@ -11,7 +11,7 @@ use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
-use super::casts::NUMERIC;
+use super::casts::{NUMERIC, NUMERIC_OF_FLOAT, numeric_of_float};
 use super::conversions::To;
 use super::refusal::refused;
 use super::scale_functions::is_packed;
@@ -46,8 +46,25 @@ const DEPTH_MAX: usize = 64;
 /// Casts the result of `round`, `trunc`, `ceil` and `floor` with a literal number of digits to that
 /// scale.
 pub(super) fn rounded(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::Cast(cast) = &expr
+        && is_exact(cast.field.data_type())
+        && cast.expr.get_type(schema)?.is_floating()
+    {
+        let exact = numeric_of_float().call(vec![(*cast.expr).clone()]);
+        let field = Arc::clone(&cast.field);
+        return Ok(Expr::Cast(Cast { expr: Box::new(exact), field }));
+    }
     let Expr::ScalarFunction(call) = &expr else { return Ok(expr) };
     let Some(digits) = digits_of(call) else { return Ok(expr) };
+    if let ("round", [number, _]) = (call.func.name(), call.args.as_slice())
+        && let Expr::ScalarFunction(number) = number
+        && let (NUMERIC, [float]) = (number.func.name(), number.args.as_slice())
+        && float.get_type(schema)?.is_floating()
+        && (0..=DIGITS_MAX).contains(&digits)
+    {
+        let to = DataType::Decimal128(PRECISION, i8::try_from(digits).unwrap_or(0));
+        return numeric_of_float().call(vec![float.clone()]).cast_to(&to, schema);
+    }
     let (DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale)) =
         expr.get_type(schema)?
     else {
@@ -255,6 +272,7 @@ pub(in crate::engine) const GIVEN: &str = "numeric";
 /// or the operand is rounded to that scale.
 pub(super) fn is_given_scale(cast: &Cast) -> bool {
     let is_rounded = match cast.expr.as_ref() {
+        Expr::ScalarFunction(call) if call.func.name() == NUMERIC_OF_FLOAT => true,
         Expr::ScalarFunction(call) => {
             let scale = scale_of(cast.field.data_type()).map(i64::from);
             digits_of(call).is_some_and(|digits| Some(digits.max(0)) == scale)
