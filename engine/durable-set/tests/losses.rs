@@ -368,18 +368,18 @@ fn a_restore_that_was_killed_with_snapshots_made_begins_again() {
 
 #[test]
 fn a_store_of_another_set_that_answers_late_is_not_saved_to() {
-    let mut house = House::new();
-    let volume = house.create("one", Durability::Image);
+    let mut fixture = Fixture::new();
+    let volume = fixture.create("one", Durability::Image);
     volume.write(0, &noise(1)).expect("there is room");
-    house.save();
-    let error = house.save_other_pool().expect_err("the images are another pool's");
+    fixture.save();
+    let error = fixture.save_other_pool().expect_err("the images are another pool's");
     assert_eq!(error.kind, DurableErrorKind::OtherSet);
     // Its writer is not fenced.
     volume.write(0, &noise(2)).expect("there is room");
     drop(volume);
-    house.save();
-    house.lose_memory();
-    assert!(read(&house.volume("one"), 0) == Ok(noise(2)));
+    fixture.save();
+    fixture.lose_memory();
+    assert!(read(&fixture.volume("one"), 0) == Ok(noise(2)));
 }
 
 #[test]
