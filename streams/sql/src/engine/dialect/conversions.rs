@@ -127,6 +127,13 @@ pub(super) fn target(function: &ScalarUDF) -> Option<DataType> {
     inner.downcast_ref::<Conversion>().map(|it| it.to.arrow_type())
 }
 
+/// Returns the target type of a conversion function whose results have no metadata.
+pub(super) fn plain_target(function: &ScalarUDF) -> Option<DataType> {
+    let inner: &dyn Any = function.inner().as_ref();
+    let conversion = inner.downcast_ref::<Conversion>().filter(|it| it.to != To::Jsonb)?;
+    Some(conversion.to.arrow_type())
+}
+
 impl ScalarUDFImpl for Conversion {
     fn name(&self) -> &str {
         self.to.name()

@@ -13,6 +13,7 @@ use super::casts::{NUMERIC_OF_INTEGER, udf as number_cast};
 use super::chains;
 use super::conversions::{self, To};
 use super::own::{does_not_exist, no_operator};
+use super::planned::type_of;
 use super::refusal::refused;
 use super::shifts::combined;
 use crate::error::SqlError;
@@ -223,7 +224,7 @@ fn of_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let compared: Vec<_> = case.expr.iter_mut().chain(whens).collect();
     let values: Vec<_> = thens.into_iter().chain(case.else_expr.iter_mut()).collect();
     for (operands, one) in [(compared, One::Comparison), (values, One::Value)] {
-        let types = operands.iter().map(|it| it.get_type(schema));
+        let types = operands.iter().map(|it| type_of(it, schema));
         let to = float_of(&types.collect::<Result<Vec<_>>>()?, one);
         for it in operands {
             **it = as_float(std::mem::take(&mut **it), to, schema)?.data;
@@ -243,7 +244,7 @@ fn of_doubles(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed
     }
     let mut is_changed = false;
     for (index, operand) in call.args.iter_mut().enumerate() {
-        let to = match (name.as_str(), index, operand.get_type(schema)) {
+        let to = match (name.as_str(), index, type_of(operand, schema)) {
             (_, _, Ok(DataType::Float32)) => DataType::Float64,
             // `round` of an integer is double precision, and with a number of digits numeric.
             ("round", 0, Ok(it)) if count == 1 && it.is_integer() => DataType::Float64,

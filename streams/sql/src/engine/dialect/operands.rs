@@ -19,6 +19,7 @@ use super::kinds::{Kind, has_cast};
 use super::known::Columns;
 use super::numbers::mixed_column;
 use super::own::{does_not_exist, no_operator};
+use super::planned::type_of;
 use super::refusal::refused;
 use super::same_json::JsonType;
 use super::scale_exprs::own_scale;
@@ -306,13 +307,13 @@ fn check_call(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
                 .with_hint("Use jsonb_build_array.")
                 .into_engine());
         }
-        let types = call.args.iter().filter_map(|it| it.get_type(schema).ok());
+        let types = call.args.iter().filter_map(|it| type_of(it, schema).ok());
         return check_elements(types, "an array of numerics with different scales");
     }
     let Some(first) = call.args.first().filter(|_| OF_TEXT.contains(&name)) else {
         return Ok(());
     };
-    let Ok(data_type) = first.get_type(schema) else { return Ok(()) };
+    let Ok(data_type) = type_of(first, schema) else { return Ok(()) };
     if let Some(json) = json_of(first, schema) {
         return Err(no_function(name, json).into_engine());
     }
@@ -397,7 +398,7 @@ fn check_aggregate(call: &AggregateFunction, schema: &DFSchema) -> Result<()> {
         }
     }
     let is_text = |it: &DataType| it.is_string() || it.is_null();
-    match first.get_type(schema) {
+    match type_of(first, schema) {
         _ if name == "array_agg" && is_json(first, schema) && !is_made_of_rows(first) => {
             Err(refused("array_agg of JSON").with_hint("Use json_agg or jsonb_agg.").into_engine())
         }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::casts::cast_target;
+use super::planned::is_json;
 use crate::wire::PgType;
 
 /// Functions whose arguments and results are of one type.
@@ -94,7 +95,8 @@ fn beside(mut expr: Transformed<Expr>, schema: &DFSchema) -> Transformed<Expr> {
 /// parameter, or they have no type in common. The types of numbers have the widest one in common.
 fn common_type(values: &[&mut Expr], schema: &DFSchema) -> Option<DataType> {
     let is_untyped = |it: &Expr| matches!(it, Expr::Placeholder(Placeholder { field: None, .. }));
-    if !values.iter().any(|it| is_untyped(it)) {
+    // A parameter beside JSON is read as JSON, which is a text here.
+    if !values.iter().any(|it| is_untyped(it)) || values.iter().any(|it| is_json(it, schema)) {
         return None;
     }
     let is_quoted =

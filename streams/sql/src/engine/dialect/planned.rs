@@ -7,6 +7,7 @@ use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF};
 
 use super::chains::planned_type;
+use super::conversions::plain_target;
 use super::short_names::is_mark;
 use crate::wire::PgType;
 
@@ -47,6 +48,6 @@ fn known_type(expr: &Expr) -> Option<DataType> {
     match call.args.first() {
         Some(marked) if is_mark(&call.func) => known_type(marked),
         _ if joins_texts(&call.func) => Some(DataType::Utf8View),
-        _ => planned_type(&call.func).cloned(),
+        _ => planned_type(&call.func).cloned().or_else(|| plain_target(&call.func)),
     }
 }

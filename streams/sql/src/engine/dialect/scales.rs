@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
 use super::casts::{NUMERIC, NUMERIC_OF_FLOAT, numeric_of_float};
 use super::conversions::To;
+use super::planned::type_of;
 use super::refusal::refused;
 use super::scale_functions::is_packed;
 
@@ -115,7 +116,7 @@ pub(super) fn check_texts(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
             if let Expr::ScalarFunction(call) = part
                 && is_text(call)
                 && let [number] = call.args.as_slice()
-                && let Ok(of) = number.get_type(schema)
+                && let Ok(of) = type_of(number, schema)
                 && of.is_decimal()
             {
                 let is_unknown = is_unknown(&of) && !is_trimmed(number, schema);
@@ -141,7 +142,7 @@ pub(super) fn is_trimmed(number: &Expr, schema: &DFSchema) -> bool {
         Expr::Alias(alias) => is_trimmed(&alias.expr, schema),
         Expr::ScalarFunction(call) => match (call.func.name(), call.args.as_slice()) {
             ("trim_scale", _) => true,
-            (NUMERIC, [of]) => of.get_type(schema).is_ok_and(|it| it.is_floating()),
+            (NUMERIC, [of]) => type_of(of, schema).is_ok_and(|it| it.is_floating()),
             _ => false,
         },
         _ => false,

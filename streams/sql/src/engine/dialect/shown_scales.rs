@@ -22,6 +22,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::calls::Call;
 use super::chains;
 use super::json_functions::OF_VALUES;
+use super::planned::type_of;
 use super::scale_columns::{Scaled, needs_scale};
 use super::scale_exprs::{Columns, NoColumns, Scale, Scales, own_scale};
 use super::scale_functions::{quotient, shown, shown_list};
@@ -214,7 +215,7 @@ impl Uses<'_> {
     fn with_shown(&mut self, mut call: ScalarFunction) -> Result<Transformed<Expr>> {
         let mut is_changed = false;
         for number in &mut call.args {
-            let Ok(data_type) = number.get_type(self.columns.schema()) else { continue };
+            let Ok(data_type) = type_of(number, self.columns.schema()) else { continue };
             let inputs: Vec<_> = self.inputs.iter().collect();
             let is_own = !is_exact(&data_type)
                 || !is_unknown(&data_type) && !is_mixed(number, &inputs, 0)
