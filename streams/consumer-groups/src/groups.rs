@@ -118,6 +118,12 @@ impl Group {
         Self { kind, offsets: Offsets::default(), owner: Owner::NOBODY, wake_ms: None, bytes: 0 }
     }
 
+    /// Returns the approximate size of the offsets of a group with this id, which is part of the
+    /// key of each.
+    pub(crate) fn offset_bytes(&self, id: &StrBytes) -> usize {
+        self.offsets.bytes() + self.offsets.count() * id.len()
+    }
+
     /// Converts a consumer group to a classic group if only classic members remain and the policy
     /// allows it.
     pub(crate) fn downgrade(&mut self, topics: &dyn Topics, context: &mut CallContext<'_>) {
@@ -232,7 +238,7 @@ impl Groups {
             self.drop_group(id);
             return;
         }
-        let bytes = ENTRY_BYTES + id.len() + group.kind.footprint() + group.offsets.bytes();
+        let bytes = ENTRY_BYTES + id.len() + group.kind.footprint() + group.offset_bytes(id);
         self.bytes.give_back(group.owner, group.bytes);
         self.bytes.take(group.owner, bytes);
         group.bytes = bytes;
@@ -251,7 +257,7 @@ impl Groups {
     /// Updates the memory usage of a group's offsets, which was `bytes_before`.
     pub(crate) fn count_offsets(&mut self, id: &StrBytes, bytes_before: usize) {
         let Some(group) = self.groups.get_mut(id) else { return };
-        let bytes = group.bytes - bytes_before + group.offsets.bytes();
+        let bytes = group.bytes - bytes_before + group.offset_bytes(id);
         self.bytes.give_back(group.owner, group.bytes);
         self.bytes.take(group.owner, bytes);
         group.bytes = bytes;

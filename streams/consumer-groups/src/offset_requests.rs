@@ -336,11 +336,11 @@ impl Groups {
         };
         // Replacing an offset is always allowed; only its growth counts against the limit.
         let replaced = group.offsets.replaced(&place, producer_id);
-        let replaced_bytes = replaced.map(|it| it.size(&place.topic));
+        let replaced_bytes = replaced.map(|it| it.size(&place.topic) + id.len());
         if replaced.is_none() && group.offsets.count() >= self.options.group_offsets_max {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }
-        let bytes = ENTRY_BYTES + place.topic.len() + metadata.len();
+        let bytes = ENTRY_BYTES + id.len() + place.topic.len() + metadata.len();
         self.check_bytes(group.owner, bytes.saturating_sub(replaced_bytes.unwrap_or(0)))?;
         self.order += 1;
         let mut offset = Offset {
@@ -352,7 +352,7 @@ impl Groups {
             order: self.order,
         };
         let group = self.groups.get_mut(id).expect("made by the check of the commit");
-        let bytes_before = group.offsets.bytes();
+        let bytes_before = group.offset_bytes(id);
         match target {
             Target::Committed { expire_ms } => {
                 offset.expire_ms = expire_ms;

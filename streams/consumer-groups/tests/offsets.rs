@@ -180,6 +180,19 @@ fn one_owner_leaves_groups_and_their_memory_to_others() {
 }
 
 #[test]
+fn the_id_of_a_group_counts_for_each_of_its_offsets() {
+    let mut owner = Owner::new(Options { total_bytes_max: 20_000, ..options() });
+    let id = kafka_protocol::messages::GroupId(text(&"g".repeat(1_000)));
+    let is_taken = |number: &i64| {
+        let request = commit_request(&format!("news-{number}"), 1).with_group_id(id.clone());
+        owner.commit(&request) == 0
+    };
+    let taken = (0..100).take_while(is_taken).count();
+    assert!((5..20).contains(&taken), "{taken}");
+    assert!(owner.groups.bytes() > taken * 1_000, "{}", owner.groups.bytes());
+}
+
+#[test]
 fn a_group_goes_on_with_what_it_has_when_others_have_come() {
     let mut owner = Owner::new(Options { total_bytes_max: 20_000, ..options() });
     owner.owner = shares::Owner(1);

@@ -29,7 +29,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::{RequestKind, ResponseKind};
 use shares::{Limit, Owner, Share};
 use tokio::sync::{mpsc, oneshot};
-use transactions::Write;
+use transactions::{TRANSACTIONAL_ID_BYTES_MAX, Write};
 use uuid::Uuid;
 
 use crate::storage::{Storage, VolumeClass};
@@ -68,6 +68,20 @@ impl Default for CoordinatorOptions {
     fn default() -> Self {
         let groups = consumer_groups::Options::default();
         Self { groups, transactions: transactions::Settings::DEFAULTS }
+    }
+}
+
+impl CoordinatorOptions {
+    /// Limits the state of groups to `bytes`, and that of transactions in proportion: one
+    /// transactional id for each of the maximum length, and a quarter for participants.
+    fn within(self, bytes: usize) -> Self {
+        let Self { mut groups, mut transactions } = self;
+        groups.total_bytes_max = groups.total_bytes_max.min(bytes);
+        let ids = &mut transactions.transactional_id_count_max;
+        *ids = bytes.div_ceil(TRANSACTIONAL_ID_BYTES_MAX).min(*ids);
+        let participants = &mut transactions.participants_bytes_max;
+        *participants = (bytes / 4).min(*participants);
+        Self { groups, transactions }
     }
 }
 

@@ -23,7 +23,7 @@ use super::refusals::refuse;
 use super::{Admission, Ask, Command, CoordinatorOptions, NO_PANIC, Queued, Trouble};
 use crate::clock::SteadyClock;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
-use crate::storage::{Storage, VolumeClass};
+use crate::storage::{Storage, VolumeClass, state_bytes_max};
 use crate::topics::{FlushNumber, Found, OpenPartition};
 
 /// Maximum number of commands in a round.
@@ -83,6 +83,7 @@ impl State {
         options: CoordinatorOptions,
     ) -> anyhow::Result<Self> {
         let log = StateLog::open(storage, StatePlace::COORDINATOR, class)?;
+        let options = options.within(state_bytes_max(storage)?);
         let mut state = Self {
             groups: Groups::new(options.groups, seed()),
             transactions: Transactions::new(options.transactions),

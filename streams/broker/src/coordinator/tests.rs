@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use access::{Principal, Users};
 use block_device::BlockDevice;
+use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest,
-    GroupId, HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, ProducerId, RequestKind,
-    ResponseKind, SyncGroupRequest, TopicName, TransactionalId,
+    GroupId, HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, OffsetCommitRequest,
+    ProducerId, RequestKind, ResponseKind, SyncGroupRequest, TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use record_batch::{BatchOptions, BatchProducer, NewRecord, encode_batch};
@@ -25,7 +29,7 @@ use super::effects::Effects;
 use super::round::State;
 use super::{Ask, Assignable, Command, Coordinator, CoordinatorOptions, QUEUE_LENGTH, send};
 use crate::access_rules::AccessRules;
-use crate::storage::{Embedded, EmbeddedPool, Storage};
+use crate::storage::{Embedded, EmbeddedPool, Storage, state_bytes_max};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
 /// Time limit, far above the usual duration.
@@ -396,6 +400,34 @@ fn a_partition_gets_one_marker_however_often_another_fails() {
         life.pass();
     }
     assert_eq!(ends(&good), (2, 2));
+}
+
+#[test]
+fn offsets_with_long_metadata_take_no_more_than_their_share_of_the_pool() {
+    const METADATA_BYTES: usize = 4_096;
+    let world = World::new();
+    let mut life = world.open();
+    life.create("news");
+    let metadata = StrBytes::from_string("m".repeat(METADATA_BYTES));
+    let mut error_of = |number: usize| {
+        let partition = OffsetCommitRequestPartition::default()
+            .with_committed_offset(1)
+            .with_committed_metadata(Some(metadata.clone()));
+        let topic = OffsetCommitRequestTopic::default()
+            .with_name(name("news"))
+            .with_partitions(vec![partition]);
+        let group = GroupId(StrBytes::from_string(format!("group-{number}")));
+        let request = OffsetCommitRequest::default().with_group_id(group).with_topics(vec![topic]);
+        let ResponseKind::OffsetCommit(it) = life.ask(8, request) else {
+            unreachable!("it is another answer")
+        };
+        it.topics[0].partitions[0].error_code
+    };
+    let most = state_bytes_max(&*world.storage).expect("it is part of this") / METADATA_BYTES;
+    let taken = (0..2 * most).take_while(|number| error_of(*number) == 0).count();
+    assert!((most / 2..=most).contains(&taken), "{taken} of {most}");
+    assert_eq!(error_of(taken), ResponseError::CoordinatorNotAvailable.code());
+    assert_eq!(error_of(0), 0, "a group continues with what it has");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use self::stored::Stored;
 use crate::state_log::{StateLog, StatePlace, StateRecord};
-use crate::storage::{Storage, VolumeClass};
+use crate::storage::{Storage, VolumeClass, state_bytes_max};
 
 const NO_PANIC: &str = "no thread panics with this lock";
 
@@ -30,6 +30,8 @@ pub(crate) struct Definitions {
     /// Serializes changes.
     log: Mutex<StateLog>,
     by_name: RwLock<ByName>,
+    /// Maximum bytes of names and statements, of which one owner can have half.
+    bytes_max: usize,
     /// Version of the last change.
     version: watch::Sender<u64>,
 }
@@ -55,7 +57,8 @@ impl Definitions {
         })
         .context("cannot load the definitions")?;
         let version = watch::Sender::new(version);
-        Ok(Self { log: Mutex::new(log), by_name: RwLock::new(by_name), version })
+        let bytes_max = state_bytes_max(storage)? / 4;
+        Ok(Self { log: Mutex::new(log), by_name: RwLock::new(by_name), bytes_max, version })
     }
 
     /// Returns all definitions, sorted by name.
@@ -80,8 +83,11 @@ impl Definitions {
             let what = format!("relation {:?} already exists", new.name);
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, what));
         }
-        self.check_room(owner, COUNT_MAX, "definitions", |_| true)?;
         let NewDefinition { name, kind, statement } = new;
+        self.check_room(owner, 1, (COUNT_MAX, "definitions"), |_| 1)?;
+        let bytes = name.len() + statement.len();
+        let bytes_of = |it: &Definition| it.name.len() + it.statement.len();
+        self.check_room(owner, bytes, (self.bytes_max, "bytes of definitions"), bytes_of)?;
         let version = self.version.borrow().saturating_add(1);
         let owner = owner.to_owned();
         let definition = Arc::new(Definition { name, kind, statement, owner, version });
@@ -94,22 +100,22 @@ impl Definitions {
         Ok(definition)
     }
 
-    /// Rejects another definition of an owner who has used up its share.
+    /// Rejects a definition that takes `more` of a limit if its owner has used up its share.
     pub(crate) fn check_room(
         &self,
         owner: &str,
-        most: usize,
-        what: &str,
-        counts: impl Fn(&Definition) -> bool,
+        more: usize,
+        (most, what): (usize, &str),
+        size_of: impl Fn(&Definition) -> usize,
     ) -> Result<(), SqlError> {
         let by_name = self.by_name.read().expect(NO_PANIC);
-        let all = by_name.values().filter(|it| counts(it));
-        let (mut taken, mut own) = (0_usize, 0);
-        for definition in all {
-            taken += 1;
-            own += usize::from(definition.owner == owner);
+        let (mut taken, mut own) = (0, 0);
+        for definition in by_name.values() {
+            let size = size_of(definition);
+            taken += size;
+            own += if definition.owner == owner { size } else { 0 };
         }
-        if shares::leaves_enough(own, 1, most.saturating_sub(taken)) {
+        if shares::leaves_enough(own, more, most.saturating_sub(taken)) {
             return Ok(());
         }
         let what = format!(
@@ -213,6 +219,20 @@ mod tests {
         };
         assert_eq!(define_all("User:alice"), (COUNT_MAX / 2, SqlState::TOO_MANY));
         assert_eq!(define_all("User:bob"), (COUNT_MAX / 4, SqlState::TOO_MANY));
+    }
+
+    #[test]
+    fn long_definitions_take_no_more_than_their_share_of_the_pool() {
+        let (storage, _folder) = storage();
+        let definitions = Definitions::open(&storage, CLASS).expect("it opens");
+        let long = "x".repeat(STATEMENT_BYTES_MAX);
+        let error = (0..100)
+            .find_map(|number| definitions.put(new(&number.to_string(), &long), "User:a").err())
+            .expect("a pool of 64 MiB does not take 6 MiB of them");
+        assert_eq!(error.state, SqlState::TOO_MANY);
+        assert!(error.message.starts_with("too many bytes of definitions: "), "{}", error.message);
+        definitions.put(new("other", &long), "User:b").expect("others have a share");
+        definitions.put(new("short", "x"), "User:a").expect("there is room for a short one");
     }
 
     #[test]

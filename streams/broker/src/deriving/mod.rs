@@ -108,8 +108,9 @@ impl Deriving {
         let new_topic = self.check(&new, |_| true)?.new_topic;
         let _one = self.changing.lock().expect(NO_PANIC);
         self.topics.check_new(&new_topic).map_err(of_refusal)?;
-        let is_derived = |it: &Definition| it.kind != DefinitionKind::Table;
-        self.definitions.check_room(owner, DERIVED_COUNT_MAX, "derived topics", is_derived)?;
+        let derived = |it: &Definition| usize::from(it.kind != DefinitionKind::Table);
+        let limit = (DERIVED_COUNT_MAX, "derived topics");
+        self.definitions.check_room(owner, 1, limit, derived)?;
         // First: if the broker dies before the topic exists, it is created after the start.
         let definition = self.definitions.put(new, owner)?;
         if let Err(refusal) = self.topics.create(&new_topic) {

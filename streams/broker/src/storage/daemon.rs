@@ -203,6 +203,11 @@ impl Storage for Daemon {
         deleted
     }
 
+    fn pool_bytes(&self) -> Result<u64, StorageError> {
+        let pool: api::Pool = self.rest.get(api::POOL_PATH).map_err(refused)?;
+        Ok(pool.max_memory_bytes)
+    }
+
     fn reach(&self) -> Result<(), StorageError> {
         let _ready: api::Health = self.rest.get(api::READINESS_PATH).map_err(refused)?;
         let mut round = self.round.lock().expect(NO_PANIC);

@@ -123,6 +123,10 @@ impl Storage for Embedded {
         self.engine.delete_volume(name).map_err(refused)
     }
 
+    fn pool_bytes(&self) -> Result<u64, StorageError> {
+        Ok(self.engine.size_bytes())
+    }
+
     /// Always succeeds: the pool is part of this process.
     fn reach(&self) -> Result<(), StorageError> {
         Ok(())

@@ -26,6 +26,13 @@ const VOLUME_BYTES: u64 = 64 << 40;
 /// topic's volume has such a name.
 pub(crate) const STATE_VOLUMES: [&str; 2] = ["broker-state", "broker-definitions"];
 
+/// Fraction of the pool that the state of groups may have. Its log takes up to six times as much:
+/// memory for three times the state is reserved in two segments.
+const STATE_SHARE: u64 = 32;
+
+/// Minimum of that, for small pools.
+const STATE_BYTES_MIN: u64 = 512 << 10;
+
 /// Class of a volume, as set by the topic's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeClass {
@@ -117,6 +124,31 @@ pub(crate) trait Storage: Send + Sync {
     fn set_class(&self, name: &str, class: VolumeClass) -> Result<(), StorageError>;
     fn delete(&self, name: &str) -> Result<(), StorageError>;
 
+    /// Returns the size of the pool.
+    fn pool_bytes(&self) -> Result<u64, StorageError>;
+
     /// Checks that volumes are accessible now, and that all open ones exist.
     fn reach(&self) -> Result<(), StorageError>;
+}
+
+/// Returns the maximum size of the state of groups, so that it does not fill a small pool.
+pub(crate) fn state_bytes_max(storage: &dyn Storage) -> Result<usize, StorageError> {
+    let bytes = (storage.pool_bytes()? / STATE_SHARE).max(STATE_BYTES_MIN);
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_groups_may_have_a_share_of_the_pool() {
+        for (pool_bytes, expected) in [(8 << 20, 512 << 10), (64 << 20, 2 << 20)] {
+            let folder = tempfile::tempdir_in("/dev/shm").expect("it is made");
+            let file = Some(folder.path().join("pool"));
+            let pool = Embedded::open(&EmbeddedPool { size_bytes: pool_bytes, file });
+            let most = state_bytes_max(&pool.expect("it opens")).expect("it is part of this");
+            assert_eq!(most, expected, "of {pool_bytes}");
+        }
+    }
 }

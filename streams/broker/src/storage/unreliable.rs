@@ -124,6 +124,10 @@ impl Storage for Unreliable {
         self.failing.ask(|| self.pool.delete(name))
     }
 
+    fn pool_bytes(&self) -> Result<u64, StorageError> {
+        self.pool.pool_bytes()
+    }
+
     fn reach(&self) -> Result<(), StorageError> {
         self.failing.ask(|| Ok(()))
     }
