@@ -91,6 +91,20 @@ fn records_come_back_as_they_were_sent() {
 }
 
 #[test]
+fn lines_that_are_each_within_the_limit_of_a_batch_are_not_put_into_a_longer_one() {
+    let broker = Broker::new();
+    broker.text("topic create t", 0);
+    // Two of these are more than `max.message.bytes`.
+    let lines: Vec<String> =
+        (0..16).map(|number| "x".repeat(500_000 + number % 2 * 100_000)).collect();
+    let report = broker.feed("produce t --json --input text", &lines.join("\n"), 0);
+    let report: Value = serde_json::from_str(&report).expect("one JSON value");
+    assert_eq!(report["records"], 16, "{report}");
+    let read = broker.text("consume t", 0);
+    assert!(read.lines().eq(lines.iter().map(String::as_str)), "{} bytes", read.len());
+}
+
+#[test]
 fn a_copy_by_json_has_keys_headers_and_times() {
     let broker = Broker::new();
     broker.text("topic create a", 0);

@@ -12,7 +12,8 @@ use api::counted;
 use bytes::Bytes;
 use kafka_client::{Acks, Client, NewRecord, Producer, ProducerSettings, partition_of_key};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::json::JsonRecord;
 use crate::arguments::streams::{Input, Produce};
@@ -22,10 +23,11 @@ use crate::output::{Form, Report};
 /// Maximum length of a line. Brokers refuse much shorter records.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum number of lines that are read ahead.
+/// Limits of lines that are read ahead. A longer line is read ahead alone.
 const LINES_AHEAD_MAX: usize = 4096;
+const BYTES_AHEAD_MAX: usize = 8 << 20;
 
-/// Limits of a batch.
+/// Limits of the lines in a batch. A longer line is a batch of its own.
 const BATCH_RECORDS_MAX: usize = 4096;
 const BATCH_BYTES_MAX: usize = 512 << 10;
 
@@ -53,17 +55,59 @@ pub(super) async fn run(
         sent: BTreeMap::new(),
         line_number: 0,
     };
-    let (lines, mut incoming) = mpsc::channel(LINES_AHEAD_MAX);
+    let (ahead, mut incoming) = Ahead::begin();
     // The thread ends with standard input or with this process.
-    std::thread::spawn(move || {
-        read_lines(std::io::stdin().lock(), |line| lines.blocking_send(line).is_ok())
-    });
-    while let Some(line) = incoming.recv().await {
-        if let Err(failure) = sender.send_from(line, &mut incoming).await {
-            return Err(sender.interrupted(failure));
+    std::thread::spawn(move || read_lines(std::io::stdin().lock(), |line| ahead.put(line)));
+    let mut rest = None;
+    loop {
+        let line = match rest.take() {
+            Some(line) => line,
+            None => match incoming.recv().await {
+                Some(line) => line,
+                None => return Ok(sender.report()),
+            },
+        };
+        match sender.send_from(line, &mut incoming).await {
+            Ok(left) => rest = left,
+            Err(failure) => return Err(sender.interrupted(failure)),
         }
     }
-    Ok(sender.report())
+}
+
+/// A line that was read ahead, or the reason why no more lines are read.
+type Incoming = Result<Line, String>;
+
+struct Line {
+    text: Vec<u8>,
+    /// Its share of the bytes that are read ahead.
+    _room: OwnedSemaphorePermit,
+}
+
+/// Queue of lines that are read ahead, for the thread that reads them.
+struct Ahead {
+    lines: mpsc::Sender<Incoming>,
+    room: Arc<Semaphore>,
+    runtime: Handle,
+}
+
+impl Ahead {
+    /// Creates a queue within a runtime.
+    fn begin() -> (Self, mpsc::Receiver<Incoming>) {
+        let (lines, incoming) = mpsc::channel(LINES_AHEAD_MAX);
+        let room = Arc::new(Semaphore::new(BYTES_AHEAD_MAX));
+        (Self { lines, room, runtime: Handle::current() }, incoming)
+    }
+
+    /// Queues a line once there is room for it. Returns `false` if no more lines are wanted. Blocks.
+    fn put(&self, line: Result<Vec<u8>, String>) -> bool {
+        let line = line.map(|text| {
+            let bytes = u32::try_from(text.len().min(BYTES_AHEAD_MAX)).expect("the limit is small");
+            let room = Arc::clone(&self.room).acquire_many_owned(bytes);
+            let room = self.runtime.block_on(room).expect("nobody closes the semaphore");
+            Line { text, _room: room }
+        });
+        self.lines.blocking_send(line).is_ok()
+    }
 }
 
 /// Passes each line without its terminator to `take`, until that returns false or after an error.
@@ -142,20 +186,25 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends `line` and the lines that have arrived meanwhile, up to one batch.
+    /// Sends `line` and the lines that have arrived meanwhile, up to one batch. Returns the line
+    /// that did not fit.
     async fn send_from(
         &mut self,
-        line: Result<Vec<u8>, String>,
-        incoming: &mut mpsc::Receiver<Result<Vec<u8>, String>>,
-    ) -> Result<(), Failure> {
+        line: Incoming,
+        incoming: &mut mpsc::Receiver<Incoming>,
+    ) -> Result<Option<Incoming>, Failure> {
         let mut batches = BTreeMap::<i32, Vec<NewRecord>>::new();
         let (mut record_count, mut byte_count) = (0, 0);
-        let mut next = Some(line);
-        let mut bad_line = None;
+        let (mut next, mut rest, mut bad_line) = (Some(line), None, None);
         while let Some(line) = next {
+            let bytes = line.as_ref().map_or(0, |it| it.text.len());
+            if record_count > 0 && byte_count + bytes > BATCH_BYTES_MAX {
+                rest = Some(line);
+                break;
+            }
             match self.record(line) {
                 Ok((partition, record)) => {
-                    byte_count += record.value.as_ref().map_or(0, Bytes::len);
+                    byte_count += bytes;
                     record_count += 1;
                     batches.entry(partition).or_default().push(record);
                 }
@@ -165,18 +214,18 @@ impl Sender {
                     break;
                 }
             }
-            let is_full = record_count >= BATCH_RECORDS_MAX || byte_count >= BATCH_BYTES_MAX;
+            let is_full = record_count >= BATCH_RECORDS_MAX;
             next = if is_full { None } else { incoming.try_recv().ok() };
         }
         self.next_partition = self.next_partition.wrapping_add(1);
         if !batches.is_empty() {
             self.send(batches).await?;
         }
-        bad_line.map_or(Ok(()), Err)
+        bad_line.map_or(Ok(rest), Err)
     }
 
-    fn record(&mut self, line: Result<Vec<u8>, String>) -> Result<(i32, NewRecord), Failure> {
-        let line = line.map_err(Failure::other)?;
+    fn record(&mut self, line: Incoming) -> Result<(i32, NewRecord), Failure> {
+        let line = line.map_err(Failure::other)?.text;
         self.line_number += 1;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
@@ -265,6 +314,27 @@ mod tests {
             true
         });
         assert_eq!(lines.into_inner(), [false]);
+    }
+
+    #[tokio::test]
+    async fn long_lines_are_not_read_ahead_beyond_a_number_of_bytes() {
+        const LINE_BYTES: usize = BYTES_AHEAD_MAX / 4;
+        let (ahead, mut incoming) = Ahead::begin();
+        let room = Arc::clone(&ahead.room);
+        let reading = std::thread::spawn(move || {
+            (0..12).for_each(|_| assert!(ahead.put(Ok(vec![b'x'; LINE_BYTES]))));
+        });
+        while room.available_permits() > 0 && !reading.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(!reading.is_finished() && incoming.len() <= 4, "{} lines", incoming.len());
+        let mut count = 0;
+        while let Some(line) = incoming.recv().await {
+            assert_eq!(line.expect("a line").text.len(), LINE_BYTES);
+            count += 1;
+        }
+        assert_eq!(count, 12);
+        reading.join().expect("it only reads");
     }
 
     #[track_caller]
