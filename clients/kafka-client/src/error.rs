@@ -7,6 +7,10 @@ use std::sync::Arc;
 use kafka_protocol::ResponseError;
 use record_batch::Unencodable;
 
+/// Beginning of the broker's messages about requests for which the pool has no memory. Kafka's
+/// protocol has no error code for that.
+pub const POOL_IS_FULL: &str = "the pool is full";
+
 /// Classes of errors that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -35,6 +39,8 @@ pub struct ClientError {
     context: String,
     /// The request must not be retried, whatever the kind is.
     is_final: bool,
+    /// The broker refused it because the pool is full.
+    is_no_space: bool,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -47,7 +53,8 @@ impl From<Unencodable> for ClientError {
 
 impl ClientError {
     pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), is_final: false, source: None }
+        let context = context.into();
+        Self { kind, context, is_final: false, is_no_space: false, source: None }
     }
 
     pub(crate) fn because(
@@ -83,6 +90,11 @@ impl ClientError {
         }
     }
 
+    /// Returns whether the broker refused the request because the pool is full.
+    pub fn is_no_space(&self) -> bool {
+        self.is_no_space
+    }
+
     /// Returns whether the same request may succeed later.
     pub fn is_retriable(&self) -> bool {
         match self.kind {
@@ -109,8 +121,9 @@ pub(crate) fn check(
         Some(message) => format!("{name}: {message}"),
         None => name,
     };
+    let is_no_space = message.is_some_and(|message| message.starts_with(POOL_IS_FULL));
     let refused = ClientError::new(ErrorKind::Refused(error), format!("cannot {attempt}"));
-    Err(refused.because(reason))
+    Err(ClientError { is_no_space, ..refused }.because(reason))
 }
 
 /// Checks an error code as [`check`] does. If a right is missing and the broker does not say which,
@@ -170,6 +183,9 @@ mod tests {
         assert_eq!(source.as_deref(), Some("TOPIC_ALREADY_EXISTS: it is there"));
         assert_eq!(error.refusal(), Some(ResponseError::TopicAlreadyExists));
         assert!(!error.is_retriable());
+        assert!(!error.is_no_space());
+        let error = check(19, Some("the pool is full; delete topics"), "append");
+        assert!(error.expect_err("a code").is_no_space());
         assert!(check(0, None, "do nothing").is_ok());
     }
 

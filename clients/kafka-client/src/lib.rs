@@ -46,7 +46,7 @@ pub use acls::{AclBinding, AclFilter, AclOperation, PatternType, Permission, Res
 pub use batch::Record;
 pub use client::{Broker, Client, Cluster, Partition, Topic};
 pub use configs::{ConfigChange, ConfigEntry};
-pub use error::{ClientError, ErrorKind, error_name};
+pub use error::{ClientError, ErrorKind, POOL_IS_FULL, error_name};
 pub use fetch::{FetchLimits, FetchedPartition, Fetcher, Isolation, Position};
 pub use groups::{CommittedOffset, Group, GroupDetails, GroupMember};
 pub use kafka_protocol::ResponseError;

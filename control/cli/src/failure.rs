@@ -87,6 +87,9 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let message = chain_of(&error);
         match error.kind() {
+            _ if error.is_no_space() => {
+                Self::new(ProblemKind::NoSpace.name(), message, EXIT_NO_SPACE)
+            }
             ErrorKind::Unreachable | ErrorKind::TimedOut => Self::unreachable(message),
             ErrorKind::Invalid => Self::usage(message),
             ErrorKind::Refused(

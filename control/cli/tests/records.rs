@@ -289,31 +289,45 @@ fn a_consumer_that_is_stopped_while_it_joins_leaves_its_group() {
     }
 }
 
+/// Returns the lines of a command's complaints.
+fn complaints(child: &mut Child) -> impl Iterator<Item = String> {
+    let stderr = child.stderr.take().expect("it is piped");
+    BufReader::new(stderr).lines().map_while(Result::ok)
+}
+
 /// Returns the first line of a command's complaints that contains `words`.
 fn complaint_with(child: &mut Child, words: &str) -> String {
-    let stderr = child.stderr.take().expect("it is piped");
-    let lines = BufReader::new(stderr).lines().map_while(Result::ok);
-    lines.into_iter().find(|line| line.contains(words)).expect("it says so before it ends")
+    complaints(child).find(|line| line.contains(words)).expect("it says so before it ends")
 }
 
 #[test]
-fn a_producer_into_a_full_pool_says_what_it_waits_for() {
+fn commands_in_a_full_pool_say_so_and_exit_with_4() {
     let broker = Broker::new();
     broker.text("topic create t", 0);
     let mut producer = broker.spawn("produce t --compression none");
     let mut stdin = producer.stdin.take().expect("it is piped");
     // Pages of equal bytes take no memory.
     let line: String = (0..20_000).map(|number| number.to_string()).chain(["\n".into()]).collect();
-    // More than the pool holds. The producer is ended while it waits.
+    // More than the pool holds.
     let feeding = std::thread::spawn(move || {
         (0..2_000).all(|_| stdin.write_all(line.as_bytes()).is_ok());
     });
-    let told = complaint_with(&mut producer, "waiting: ");
+    let told: Vec<String> = complaints(&mut producer).collect();
     let reason = "cannot append to \"t\", partition 0: NOT_ENOUGH_REPLICAS: the pool is full";
-    assert!(told.contains(reason), "{told}");
-    producer.kill().expect("it runs");
-    producer.wait().expect("it was ended");
+    let waits = format!("memlane: waiting: {reason}");
+    assert!(told.iter().any(|it| it.starts_with(&waits)), "{told:?}");
+    assert!(told.last().is_some_and(|last| last.contains(reason)), "{told:?}");
+    assert_eq!(producer.wait().expect("it ends").code(), Some(4), "{told:?}");
     feeding.join().expect("it only writes");
+    let create = |number: u32| {
+        let created = broker.spawn(&format!("topic create t{number} --json")).wait_with_output();
+        created.expect("it ends")
+    };
+    let refused = (0..1_000).map(create).find(|created| !created.status.success());
+    let error: Value =
+        serde_json::from_str(&finished("topic create", refused.expect("the pool is full"), 4))
+            .expect("one JSON value");
+    assert_eq!(error["error"]["kind"], "no_space", "{error}");
 }
 
 #[test]

@@ -19,11 +19,9 @@ use super::validation::{Refusal, validate};
 use crate::broker::Broker;
 use crate::clock;
 use crate::operation::Flow;
-use crate::topics::{OpenPartition, OpenTopic, Pending, TopicSettings, error_of};
-
-/// Reason of a refusal that clients show while they retry.
-const NO_SPACE: &str = "the pool is full; delete records or topics, lower their retention, or \
-                        enlarge the pool";
+use crate::topics::{
+    OpenPartition, OpenTopic, Pending, TopicSettings, error_of, is_of_full_pool, pool_is_full,
+};
 
 /// Position of the version (magic byte) of a batch.
 const MAGIC_AT: usize = 16;
@@ -174,8 +172,11 @@ impl ProduceAppender<'_> {
             tracing::error!(topic, partition, %error, "cannot append");
         }
         match error.kind {
-            LogErrorKind::NoSpace => Refusal::new(error_of(error.kind), NO_SPACE),
-            LogErrorKind::TooManyProducers => Refusal::new(error_of(error.kind), error.what),
+            // Clients show the reason while they retry.
+            _ if is_of_full_pool(&error) => Refusal::new(error_of(error.kind), pool_is_full()),
+            LogErrorKind::NoSpace | LogErrorKind::TooManyProducers => {
+                Refusal::new(error_of(error.kind), error.what)
+            }
             _ => error_of(error.kind).into(),
         }
     }

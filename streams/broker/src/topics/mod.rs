@@ -33,7 +33,7 @@ use crate::storage::{Storage, StorageError, StorageErrorKind, VolumeClass};
 pub(crate) use change_feeds::{
     Broken, ChangeFeed, FeedItem, FeedWriter, KeptRecord, ValueChange, read_change,
 };
-pub(crate) use errors::error_of;
+pub(crate) use errors::{error_of, is_of_full_pool, pool_is_full};
 pub(crate) use names::check_name;
 pub(crate) use rules::{RecordRules, WITHOUT_KEY};
 pub(crate) use settings::{Kind, SETTINGS, Setting, TopicSettings, find as find_setting};

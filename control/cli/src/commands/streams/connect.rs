@@ -1,6 +1,7 @@
 //! Connection to a broker. Passwords are read from a file or the environment, because all users of
 //! the host can read command lines.
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use kafka_client::{
 
 use crate::arguments::streams::{BrokerOptions, Login};
 use crate::failure::{Failure, chain_of};
+use crate::visible;
 
 const BROKER_DEFAULT: &str = "127.0.0.1:9092";
 const BROKER_VARIABLE: &str = "MEMLANE_BROKER";
@@ -69,9 +71,10 @@ where
     block_on(asks(Arc::new(client)))
 }
 
-/// Tells the user what the command waits for.
+/// Tells the user what the command waits for. The reason may be a text of the broker.
 pub(super) fn tell_wait(reason: &ClientError) {
-    eprintln!("memlane: waiting: {}", chain_of(reason));
+    // The command goes on if nobody reads this.
+    let _ = writeln!(io::stderr(), "memlane: waiting: {}", visible::in_lines(&chain_of(reason)));
 }
 
 /// Address of a broker: from the command line, the environment, or the default.
