@@ -43,6 +43,26 @@ fn rows_are_a_table_for_people_and_objects_for_programs() {
 }
 
 #[test]
+fn drop_says_what_else_has_the_name_and_how_to_delete_it() {
+    let broker = with_orders();
+    run(&broker, "CREATE TOPIC big AS SELECT key, value FROM orders", 0);
+    let topic = "\"orders\" is a topic that no SQL statement defined (42809); Delete the topic and \
+                 its records by: memlane topic delete orders";
+    let table = "\"orders$current\" is a table of topic \"orders\" (42809)";
+    for (statement, expected) in [
+        ("DROP TABLE orders", topic),
+        ("DROP TOPIC IF EXISTS orders", topic),
+        ("DROP TOPIC \"orders$current\"", table),
+        ("DROP TABLE big", "\"big\" is not a table but a topic (42809); Use DROP TOPIC \"big\"."),
+        ("DROP TOPIC nothing", "topic \"nothing\" does not exist (42P01)"),
+    ] {
+        let told = broker.complaint("sql", statement);
+        assert!(told.contains(expected), "{statement}: {told}");
+    }
+    run(&broker, "DROP TOPIC big; SELECT count(*) FROM orders", 0);
+}
+
+#[test]
 fn long_values_are_printed_whole() {
     let broker = Broker::new();
     let query = "SELECT repeat('x', 70000) AS a, 1 AS b UNION ALL SELECT 'y', 2 ORDER BY b";

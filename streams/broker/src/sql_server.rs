@@ -17,7 +17,7 @@ use record_batch::NewRecord;
 use service_manager::do_or_die;
 use sql::{
     Client, Definition, DefinitionKind, Flow, Host, Limits, LiveQuery, LiveRows, NewDefinition,
-    Published, PublishedRecord, Server, SqlError, SqlState,
+    Published, PublishedRecord, Server, SqlError, SqlState, table_of,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -297,7 +297,7 @@ impl Host for SqlHost {
     ) -> BoxFuture<'a, Result<(), SqlError>> {
         do_or_die(async move {
             let definition = self.definition(name).filter(|it| it.kind == kind);
-            let definition = definition.ok_or_else(|| no_definition(kind, name))?;
+            let definition = definition.ok_or_else(|| self.not_defined(client, kind, name))?;
             let is_owner = definition.owner == client.principal.as_str();
             let may_delete = is_owner && client.on_behalf_of.is_none()
                 || self.allows(client, Operation::Delete, Resource::topic(name));
@@ -328,9 +328,7 @@ impl Host for SqlHost {
 
 fn no_definition(kind: DefinitionKind, name: &str) -> SqlError {
     let what = format!("{} {name:?} does not exist", kind.name());
-    SqlError::new(SqlState::UNDEFINED_TABLE, what).with_hint(
-        "DROP removes only what CREATE has defined. Delete other topics with memlane topic delete.",
-    )
+    SqlError::new(SqlState::UNDEFINED_TABLE, what)
 }
 
 fn define(broker: &Broker, new: NewDefinition, owner: &str) -> Result<(), SqlError> {
@@ -367,6 +365,30 @@ struct Appended {
 }
 
 impl SqlHost {
+    /// Returns the error of a DROP if no definition of this kind has the name: says what else has it,
+    /// if the client may see that.
+    fn not_defined(&self, client: &Client, kind: DefinitionKind, name: &str) -> SqlError {
+        let may_see =
+            |topic: &str| self.allows(client, Operation::Describe, Resource::topic(topic));
+        let wrong = |what: String, hint: String| {
+            SqlError::new(SqlState::WRONG_OBJECT_TYPE, what).with_hint(hint)
+        };
+        if let Some(other) = self.definition(name).filter(|it| may_see(&it.topic())) {
+            let (kind, other) = (kind.name(), other.kind.name());
+            let what = format!("{name:?} is not a {kind} but a {other}");
+            return wrong(what, format!("Use DROP {} {name:?}.", other.to_uppercase()));
+        }
+        let (topic, _) = table_of(name);
+        if self.broker.topics.by_name(topic).is_none() || !may_see(topic) {
+            return no_definition(kind, name);
+        }
+        let what = match topic == name {
+            true => format!("{name:?} is a topic that no SQL statement defined"),
+            false => format!("{name:?} is a table of topic {topic:?}"),
+        };
+        wrong(what, format!("Delete the topic and its records by: memlane topic delete {topic}"))
+    }
+
     /// Returns the topic of records, if it accepts all of them.
     fn find(&self, published: &Published) -> Result<Arc<OpenTopic>, SqlError> {
         let topic = self.broker.topics.by_name(&published.topic).ok_or_else(|| {
