@@ -112,7 +112,7 @@ impl Client {
     }
 
     pub(crate) fn retry(&self) -> Retry {
-        Retry::within(self.settings.request_time_max, self.settings.wait_notice)
+        Retry::within(&self.settings)
     }
 
     /// Returns a connection to the bootstrap broker.
@@ -177,8 +177,7 @@ impl Client {
     async fn cluster_with(&self, name: &str) -> Result<(Cluster, Topic), ClientError> {
         let mut retry = self.retry();
         loop {
-            let found = self.cluster_with_once(name).await;
-            match found {
+            match retry.attempt(self.cluster_with_once(name)).await {
                 // Retry while there is no leader, but not if the topic does not exist.
                 Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
                     retry.after(error).await?;
@@ -229,9 +228,17 @@ impl Client {
 
     /// Returns connections to the leaders of a topic's partitions, by partition index.
     pub(crate) async fn leaders(&self, name: &str) -> Result<Vec<Arc<Connection>>, ClientError> {
-        let mut retry = self.retry();
+        self.leaders_within(&mut self.retry(), name).await
+    }
+
+    /// Returns them as a part of another operation.
+    pub(crate) async fn leaders_within(
+        &self,
+        retry: &mut Retry,
+        name: &str,
+    ) -> Result<Vec<Arc<Connection>>, ClientError> {
         loop {
-            match self.leaders_once(name).await {
+            match retry.attempt(self.leaders_once(name)).await {
                 Ok(leaders) => return Ok(leaders),
                 Err(error) if error.refusal() == Some(ResponseError::UnknownTopicOrPartition) => {
                     return Err(error);
@@ -280,7 +287,7 @@ impl Client {
     ) -> Result<Arc<Connection>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.coordinator_once(kind, key).await {
+            match retry.attempt(self.coordinator_once(kind, key)).await {
                 Ok(coordinator) => return Ok(coordinator),
                 Err(error) => retry.after(error).await?,
             }

@@ -134,7 +134,7 @@ impl Client {
     ) -> Result<Vec<CommittedOffset>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.group_offsets_once(name, Pending::Refused).await {
+            match retry.attempt(self.group_offsets_once(name, Pending::Refused)).await {
                 Ok(offsets) => return Ok(offsets),
                 Err(error) => retry.after(error).await?,
             }

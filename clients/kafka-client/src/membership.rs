@@ -255,7 +255,7 @@ impl Membership {
         }
         let mut retry = self.client.retry();
         loop {
-            match self.beat().await {
+            match retry.attempt(self.beat()).await {
                 Ok(()) => {
                     self.spoken_at = Instant::now();
                     return Ok(true);
@@ -310,7 +310,7 @@ impl Membership {
         let mut retry = self.client.retry();
         let mut coordinator = self.free_coordinator().await?;
         loop {
-            match commit(&coordinator, &request, &self.group).await {
+            match retry.attempt(commit(&coordinator, &request, &self.group)).await {
                 Ok(()) => return Ok(()),
                 Err(error) => retry.after(error).await?,
             }

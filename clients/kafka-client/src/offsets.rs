@@ -52,7 +52,7 @@ impl Client {
     ) -> Result<Vec<PartitionOffset>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.topic_offsets_once(topic, at, isolation).await {
+            match retry.attempt(self.topic_offsets_once(topic, at, isolation)).await {
                 // Retry while there is no leader, but not if the topic does not exist.
                 Err(error) if error.refusal() != Some(ResponseError::UnknownTopicOrPartition) => {
                     retry.after(error).await?;

@@ -18,6 +18,7 @@ use record_batch::{BatchOptions, BatchProducer, Codec as Compression, NewRecord,
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
 use crate::error::{ClientError, check_right};
+use crate::retry::Retry;
 use crate::topics::no_result;
 
 /// Versions 13 and later identify topics by id.
@@ -101,9 +102,10 @@ impl Producer {
                 "an idempotent producer needs all acknowledgements (acks=all)",
             ));
         }
-        let leaders = client.leaders(topic).await?;
+        let mut retry = client.retry();
+        let leaders = client.leaders_within(&mut retry, topic).await?;
         let identity = match settings.is_idempotent {
-            true => Some(Identity::obtain(&client).await?),
+            true => Some(Identity::obtain_within(&mut retry, &client).await?),
             false => None,
         };
         let topic = topic.to_owned();
@@ -157,7 +159,8 @@ impl Producer {
         let mut retry = self.client.retry();
         let mut offsets = Vec::with_capacity(shipments.len());
         loop {
-            let Err(error) = self.ship(&mut shipments, &mut offsets).await else {
+            let shipped = retry.attempt(self.ship(&mut shipments, &mut offsets)).await;
+            let Err(error) = shipped else {
                 offsets.sort_unstable();
                 return Ok(offsets);
             };
@@ -167,7 +170,7 @@ impl Producer {
                 return Err(error);
             }
             retry.after(error).await?;
-            self.leaders = self.client.leaders(&self.topic).await?;
+            self.leaders = self.client.leaders_within(&mut retry, &self.topic).await?;
         }
     }
 
@@ -264,10 +267,9 @@ impl Producer {
 }
 
 impl Identity {
-    async fn obtain(client: &Client) -> Result<Self, ClientError> {
-        let mut retry = client.retry();
+    async fn obtain_within(retry: &mut Retry, client: &Client) -> Result<Self, ClientError> {
         loop {
-            match Self::obtain_once(client).await {
+            match retry.attempt(Self::obtain_once(client)).await {
                 Ok(identity) => return Ok(identity),
                 Err(error) => retry.after(error).await?,
             }

@@ -38,9 +38,10 @@ pub struct Settings {
     /// Trusted authorities. `None` disables TLS.
     pub tls: Option<TlsTrust>,
     pub sasl: Option<SaslSettings>,
-    /// Time limit for a connection, including TLS and authentication.
+    /// Time limit for each step of a connection: TCP, TLS, and the exchange of versions.
     pub connect_time_max: Duration,
-    /// Time limit from the submission of a request to its response.
+    /// Time limit from the submission of a request to its response, and for an operation with all
+    /// its attempts.
     pub request_time_max: Duration,
     /// Size limit of a response. A longer one ends the connection.
     pub response_bytes_max: usize,

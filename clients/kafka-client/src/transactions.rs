@@ -187,11 +187,11 @@ impl TransactionalProducer {
             let coordinator = self.client.coordinator(group).await?;
             let version =
                 coordinator.version_up_to::<TxnOffsetCommitRequest>(COMMIT_OFFSETS_VERSION_MAX)?;
-            let committed = coordinator.call(&request, version).await.and_then(|response| {
+            let committed = retry.attempt(coordinator.call(&request, version)).await;
+            match committed.and_then(|response| {
                 let mut results = response.topics.iter().flat_map(|topic| &topic.partitions);
                 results.try_for_each(|it| check(it.error_code, None, &attempt))
-            });
-            match committed {
+            }) {
                 Ok(()) => return Ok(()),
                 Err(error) => retry.after(error).await?,
             }
@@ -265,7 +265,7 @@ impl TransactionalProducer {
     ) -> Result<R::Response, ClientError> {
         let mut retry = self.client.retry();
         loop {
-            match self.ask_once(request, version_max, &check).await {
+            match retry.attempt(self.ask_once(request, version_max, &check)).await {
                 Ok(response) => return Ok(response),
                 Err(error) => retry.after(error).await?,
             }

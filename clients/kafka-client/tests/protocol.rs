@@ -162,6 +162,22 @@ async fn long_waits_are_reported_once_with_their_reason() {
 }
 
 #[tokio::test]
+async fn a_broker_that_falls_silent_during_retries_does_not_get_the_time_of_another_request() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let address = broker(move |asked| match asked.key {
+        ApiKey::ApiVersions => Deed::Send(asked.versions(&[])),
+        _ if tries.fetch_add(1, Ordering::Relaxed) < 5 => Deed::End,
+        _ => Deed::Wait,
+    })
+    .await;
+    let settings = Settings { request_time_max: Duration::from_secs(3), ..settings() };
+    let error = Client::new(&address, settings).topic("t").await.expect_err("no answer");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.to_string(), "timed out after 3s; the attempt before failed");
+    assert_eq!(source(&error), format!("broker {address} closed the connection"));
+}
+
+#[tokio::test]
 async fn a_broker_that_is_silent_to_a_new_connection_had_the_time_of_a_connection() {
     let address = broker(|_| Deed::Wait).await;
     let settings = Settings { connect_time_max: Duration::from_millis(50), ..settings() };

@@ -96,11 +96,13 @@ pub(in crate::commands) fn address(
 pub(in crate::commands) fn block_on<T>(
     asks: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::other(format!("cannot wait for the broker: {error}")))?
-        .block_on(asks)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::other(format!("cannot wait for the broker: {error}")))?;
+    let done = runtime.block_on(asks);
+    // A thread that waits for the name of a host does not delay the end.
+    runtime.shutdown_background();
+    done
 }
 
 fn environment(name: &str) -> Option<String> {
