@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::SyncSender;
 
-use super::keys::{of_groups, of_transactions};
+use super::keys::{of_epoch, of_groups, of_transactions};
 use crate::state_log::StateRecord;
 
 #[derive(Default)]
@@ -11,6 +11,8 @@ pub(super) struct Effects {
     pub(super) transactions: Vec<transactions::Effect>,
     /// Callers that wait until the deletion of offsets is durable.
     pub(super) forgotten: Vec<SyncSender<()>>,
+    /// The minimum epoch of new topics, to be stored.
+    pub(super) epoch: Option<i32>,
 }
 
 impl Effects {
@@ -27,7 +29,7 @@ impl Effects {
             transactions::Effect::Persist(record) => Some(of_transactions(record)),
             transactions::Effect::Reply(..) | transactions::Effect::WriteMarkers(_) => None,
         });
-        groups.chain(transactions).collect()
+        groups.chain(transactions).chain(self.epoch.map(of_epoch)).collect()
     }
 
     /// Returns whether a block of producer ids is reserved.

@@ -18,7 +18,7 @@ use super::assignable::{Assignable, producers};
 use super::deeds::{Deed, WaitsFor, id_of_part};
 use super::effects::Effects;
 use super::endings::Endings;
-use super::keys::{Owner, of_groups, of_transactions, owner_of};
+use super::keys::{Owner, of_epoch, of_groups, of_transactions, owner_of, read_epoch};
 use super::refusals::refuse;
 use super::{Admission, Ask, Command, CoordinatorOptions, NO_PANIC, Queued, Trouble};
 use crate::clock::SteadyClock;
@@ -118,6 +118,11 @@ impl State {
         {
             (Owner::Groups, key) => groups.load(key, value).map_err(anyhow::Error::new),
             (Owner::Transactions, key) => transactions.load(key, value).map_err(anyhow::Error::new),
+            (Owner::Epoch, _) => {
+                let epoch = read_epoch(value).context("invalid epoch in the state log")?;
+                self.topics.topics.raise_epoch(epoch);
+                Ok(())
+            }
         })?;
         (self.groups, self.transactions) = (groups, transactions);
         if !self.waits_for_disk() {
@@ -261,7 +266,8 @@ impl State {
                 for name in names.iter().filter(is_gone) {
                     self.groups.delete_topic(name, &mut effects.groups);
                 }
-                match effects.groups.len() == before {
+                effects.epoch = self.topics.topics.epoch_ahead();
+                match effects.groups.len() == before && effects.epoch.is_none() {
                     // The caller may have timed out.
                     true => drop(done.try_send(())),
                     false => effects.forgotten.push(done),
@@ -570,6 +576,7 @@ impl State {
         let groups = self.groups.state();
         let mut state: Vec<StateRecord> = groups.map(|record| of_groups(&record)).collect();
         state.extend(self.transactions.state().map(|record| of_transactions(&record)));
+        state.extend(self.topics.topics.epoch_ahead().map(of_epoch));
         let rewritten = match self.waits_for_disk() {
             true => self.log.rewrite_later(&state),
             false => self.log.rewrite(&state),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use access::{Principal, Users};
@@ -29,11 +30,15 @@ use super::effects::Effects;
 use super::round::State;
 use super::{Ask, Assignable, Command, Coordinator, CoordinatorOptions, QUEUE_LENGTH, send};
 use crate::access_rules::AccessRules;
+use crate::clock::epoch_now;
 use crate::storage::{Embedded, EmbeddedPool, Storage, state_bytes_max};
 use crate::topics::{NewTopic, OpenTopic, Topics};
 
 /// Time limit, far above the usual duration.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Maximum length of an offset's metadata.
+const METADATA_BYTES: usize = 4_096;
 
 /// State that survives crashes of a broker.
 struct World {
@@ -118,6 +123,22 @@ impl Life {
         let (effects, mut answer) = self.take(api_version, request);
         self.state.settle(effects);
         answer.try_recv().expect("it is answered")
+    }
+
+    /// Commits an offset of topic `news`. Returns the error code.
+    fn commit_offset(&mut self, group: &str, metadata: &str) -> i16 {
+        let partition = OffsetCommitRequestPartition::default()
+            .with_committed_offset(1)
+            .with_committed_metadata(Some(StrBytes::from_string(metadata.to_owned())));
+        let topic = OffsetCommitRequestTopic::default()
+            .with_name(name("news"))
+            .with_partitions(vec![partition]);
+        let group = GroupId(StrBytes::from_string(group.to_owned()));
+        let request = OffsetCommitRequest::default().with_group_id(group).with_topics(vec![topic]);
+        let ResponseKind::OffsetCommit(it) = self.ask(8, request) else {
+            unreachable!("it is another answer")
+        };
+        it.topics[0].partitions[0].error_code
     }
 
     /// Applies pending effects, like a round without requests.
@@ -404,30 +425,43 @@ fn a_partition_gets_one_marker_however_often_another_fails() {
 
 #[test]
 fn offsets_with_long_metadata_take_no_more_than_their_share_of_the_pool() {
-    const METADATA_BYTES: usize = 4_096;
     let world = World::new();
     let mut life = world.open();
     life.create("news");
-    let metadata = StrBytes::from_string("m".repeat(METADATA_BYTES));
-    let mut error_of = |number: usize| {
-        let partition = OffsetCommitRequestPartition::default()
-            .with_committed_offset(1)
-            .with_committed_metadata(Some(metadata.clone()));
-        let topic = OffsetCommitRequestTopic::default()
-            .with_name(name("news"))
-            .with_partitions(vec![partition]);
-        let group = GroupId(StrBytes::from_string(format!("group-{number}")));
-        let request = OffsetCommitRequest::default().with_group_id(group).with_topics(vec![topic]);
-        let ResponseKind::OffsetCommit(it) = life.ask(8, request) else {
-            unreachable!("it is another answer")
-        };
-        it.topics[0].partitions[0].error_code
-    };
+    let metadata = "m".repeat(METADATA_BYTES);
+    let mut error_of = |number: usize| life.commit_offset(&format!("group-{number}"), &metadata);
     let most = state_bytes_max(&*world.storage).expect("it is part of this") / METADATA_BYTES;
     let taken = (0..2 * most).take_while(|number| error_of(*number) == 0).count();
     assert!((most / 2..=most).contains(&taken), "{taken} of {most}");
     assert_eq!(error_of(taken), ResponseError::CoordinatorNotAvailable.code());
     assert_eq!(error_of(0), 0, "a group continues with what it has");
+}
+
+#[test]
+fn a_topic_that_is_created_again_after_a_start_has_a_later_epoch_also_ahead_of_the_clock() {
+    let epoch_of = |topic: &OpenTopic| topic.partition(0).expect("there is one").log.epoch();
+    for is_rewritten in [false, true] {
+        let world = World::new();
+        let mut life = world.open();
+        life.create("news");
+        // As if the clock had been set back.
+        life.topics.raise_epoch(epoch_now() + 1_000_000);
+        let known = epoch_of(&life.create("orders"));
+        life.topics.delete("orders").expect("it is there");
+        let (done, is_done) = sync_channel(1);
+        let mut effects = Effects::default();
+        life.state.take(Command::Forget { names: vec!["orders".into()], done }, &mut effects);
+        life.state.settle(effects);
+        is_done.try_recv().expect("it is stored");
+        // The log is rewritten after 512 KiB.
+        let (metadata, commit_count) = ("m".repeat(METADATA_BYTES), [0, 256]);
+        for _ in 0..commit_count[usize::from(is_rewritten)] {
+            assert_eq!(life.commit_offset("group", &metadata), 0);
+        }
+        drop(life);
+        let epoch = epoch_of(&world.open().create("orders"));
+        assert!(epoch > known, "clients know {known} and are told {epoch}: {is_rewritten}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Clients reject epochs below the one that they know, also of a topic that was deleted and created
 //! again. Each opening increments a topic's epoch, so epochs can be ahead of the clock: after
-//! several starts within a second, or after the clock was set back.
+//! several starts within a second, or after the clock was set back. As long as the minimum is ahead,
+//! the coordinator stores it with each deletion, for starts without the deleted topic.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -20,12 +21,21 @@ impl Epochs {
         self.0.load(Ordering::Relaxed).max(epoch_now())
     }
 
+    /// Returns the minimum if it is ahead of the clock.
+    pub(super) fn ahead(&self) -> Option<i32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|least| *least > epoch_now())
+    }
+
+    pub(super) fn raise(&self, least: i32) {
+        self.0.fetch_max(least, Ordering::Relaxed);
+    }
+
     pub(super) fn note_served(&self, topic: &OpenTopic) {
-        self.0.fetch_max(epoch_of(topic), Ordering::Relaxed);
+        self.raise(epoch_of(topic));
     }
 
     pub(super) fn note_deleted(&self, topic: &OpenTopic) {
-        self.0.fetch_max(epoch_of(topic).saturating_add(1), Ordering::Relaxed);
+        self.raise(epoch_of(topic).saturating_add(1));
     }
 }
 

@@ -205,6 +205,17 @@ impl Topics {
         self.state_waits.load(Ordering::Relaxed)
     }
 
+    /// Returns the minimum epoch of new topics if it is ahead of the clock, so that it must outlive
+    /// this process.
+    pub(crate) fn epoch_ahead(&self) -> Option<i32> {
+        self.epochs.ahead()
+    }
+
+    /// Raises the minimum epoch of new topics to that of an earlier process.
+    pub(crate) fn raise_epoch(&self, least: i32) {
+        self.epochs.raise(least);
+    }
+
     fn open_volume(&self, volume: &str) -> Result<OpenTopic, Refusal> {
         let peeked = self.storage.peek(volume).map_err(of_storage)?;
         let no_topic = || {
