@@ -49,10 +49,10 @@ fn main() -> ExitCode {
     let form = arguments.form();
     if form != Form::Json {
         rest_client::on_slow_answer(|place| {
-            eprintln!(
-                "memlane: {place} has not answered for 5 s; waiting. The operation may take long, \
-                 or the daemon hangs: see its log"
-            );
+            output::tell(format_args!(
+                "{place} has not answered for 5 s; waiting. The operation may take long, or the \
+                 daemon hangs: see its log"
+            ));
         });
     }
     match commands::run(arguments) {

@@ -1,5 +1,6 @@
 //! Output of all commands.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -67,7 +68,7 @@ pub(crate) fn print(report: &Report, form: Form) -> ExitCode {
         // The reader closed the output, such as `head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memlane: cannot print: {error}");
+            tell(format_args!("cannot print: {error}"));
             ExitCode::from(EXIT_FAILED)
         }
     }
@@ -78,18 +79,24 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
     match form {
         Form::Text => {
             let name = painted("memlane:", RED, wants_colour(io::stderr().is_terminal()));
-            eprintln!("{name} {}", visible::in_lines(&failure.message));
+            // The exit code reports the failure, even if this cannot be printed.
+            let _ = writeln!(io::stderr(), "{name} {}", visible::in_lines(&failure.message));
         }
         Form::Json => {
             let mut error = json!({"error": {"kind": failure.kind, "message": failure.message}});
             if let Some(field) = &failure.field {
                 error["error"]["field"] = json!(field);
             }
-            // The exit code reports the failure, even if this cannot be printed.
+            // The same.
             let _ = print_line(&visible::in_json(&format!("{error:#}")));
         }
     }
     ExitCode::from(failure.exit_code)
+}
+
+/// Tells the user something on standard error. The command continues if nobody reads it.
+pub(crate) fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "memlane: {}", visible::in_lines(&text.to_string()));
 }
 
 /// Prints a report; on a terminal it replaces the previous one. Returns false if the output was

@@ -290,7 +290,7 @@ fn a_consumer_that_is_stopped_while_it_joins_leaves_its_group() {
 }
 
 /// Returns the lines of a command's complaints.
-fn complaints(child: &mut Child) -> impl Iterator<Item = String> {
+fn complaints(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let stderr = child.stderr.take().expect("it is piped");
     BufReader::new(stderr).lines().map_while(Result::ok)
 }
@@ -344,6 +344,31 @@ fn commands_say_that_the_broker_does_not_answer() {
     }
     broker.signal(Signal::CONT);
     broker.text("topic list", 0);
+}
+
+#[test]
+fn a_consumer_that_waits_at_its_end_for_a_silent_broker_is_interrupted_again() {
+    let broker = Broker::new();
+    broker.text("topic create t", 0);
+    broker.feed("produce t", "a", 0);
+    let mut consumer = broker.spawn("consume t --group g --follow");
+    let mut read = BufReader::new(consumer.stdout.take().expect("it is piped")).lines();
+    assert_eq!(read.next().expect("a record").expect("text"), "a");
+    broker.signal(Signal::STOP);
+    interrupt(&consumer);
+    let mut told = complaints(&mut consumer);
+    assert!(told.any(|line| line.contains("waiting: ")), "it says what it waits for");
+    interrupt(&consumer);
+    let told: Vec<String> = told.collect();
+    assert_eq!(consumer.wait().expect("it ends").code(), Some(130), "{told:?}");
+}
+
+#[test]
+fn a_command_whose_complaints_nobody_reads_has_its_exit_code() {
+    let broker = Broker::new();
+    let mut child = broker.spawn("topic show nothing");
+    drop(child.stderr.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(3));
 }
 
 /// Waits until a stable group has `count` members with partitions.

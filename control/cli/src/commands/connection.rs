@@ -8,7 +8,7 @@ use rest_client::{Address, Console, ConsoleTrust, Proof, Token};
 
 use crate::arguments::connection::ConnectionOptions;
 use crate::failure::Failure;
-use crate::output::Form;
+use crate::output::{Form, tell};
 
 const SOCKET_DEFAULT: &str = "/run/memlane/api.sock";
 const SOCKET_VARIABLE: &str = "MEMLANE_SOCKET";
@@ -111,7 +111,7 @@ fn trust(options: &ConnectionOptions) -> Result<ConsoleTrust, Failure> {
 /// Prints a remark if something was created on another host, where users might not expect it.
 pub(super) fn remark_host(address: &Address, what: &str, form: Form) {
     if let (Address::Console(_), Form::Text) = (address, form) {
-        eprintln!("memlane: {what} on the daemon's host, not on this one");
+        tell(format_args!("{what} on the daemon's host, not on this one"));
     }
 }
 

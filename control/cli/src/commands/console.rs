@@ -18,7 +18,7 @@ use crate::arguments::console::{
     UserCommand,
 };
 use crate::failure::Failure;
-use crate::output::Report;
+use crate::output::{Report, tell};
 use crate::table::{Cell, Column, Table, View};
 use rest_client::{Address, Client};
 
@@ -165,7 +165,7 @@ fn make_token(client: &Client, asked: TokenCreate) -> Result<Report, Failure> {
     let made = within.ask(Method::Post, TOKENS, &request).map_err(Failure::from);
     let made = made.and_then(|made| told_once(&within, made, out));
     if let Err(error) = within.delete(SESSION) {
-        eprintln!("memlane: cannot log out; the session ends when it is idle: {error}");
+        tell(format_args!("cannot log out; the session ends when it is idle: {error}"));
     }
     made
 }

@@ -14,6 +14,7 @@ use api::Volume;
 use crate::arguments::Run;
 use crate::commands::program;
 use crate::failure::Failure;
+use crate::output::tell;
 use rest_client::{Address, Client};
 
 const LIBRARY: &str = "libmemlane_preload.so";
@@ -180,11 +181,11 @@ impl Plan {
     fn say(&self, program: &Path) {
         if let Some(unserved) = self.unserved {
             let program = program.display();
-            eprintln!("memlane: {program} {}; its I/O goes through the kernel", unserved.reason());
+            tell(format_args!("{program} {}; its I/O goes through the kernel", unserved.reason()));
         }
         for (name, places) in &self.places {
             let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-            eprintln!("memlane: volume {name} is {}", places.join(" and "));
+            tell(format_args!("volume {name} is {}", places.join(" and ")));
         }
     }
 }

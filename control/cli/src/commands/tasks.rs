@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::word_of;
 use crate::arguments::TaskCommand;
 use crate::failure::Failure;
-use crate::output::{Form, Report};
+use crate::output::{Form, Report, tell};
 use crate::table::{Cell, Table, View};
 use rest_client::{Client, RestError};
 
@@ -94,7 +94,7 @@ fn begin_after_others(
         // A refusal for another reason than a task cannot be resolved by waiting.
         let Some(id) = refusal.task else { return Err(refusal.into()) };
         if told != id {
-            eprintln!("memlane: waiting for task {id} to finish");
+            tell(format_args!("waiting for task {id} to finish"));
             told = id;
         }
         if interruption.came_within(ASK_INTERVAL) {

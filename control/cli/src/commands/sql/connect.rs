@@ -11,7 +11,7 @@ use super::tls::Tls;
 use crate::arguments::sql::SqlOptions;
 use crate::commands::streams::connect::{address, block_on};
 use crate::failure::Failure;
-use crate::visible;
+use crate::output::tell;
 
 const SERVER_DEFAULT: &str = "127.0.0.1:5433";
 const SERVER_VARIABLE: &str = "MEMLANE_SQL";
@@ -90,11 +90,8 @@ where
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await
             {
                 if let AsyncMessage::Notice(notice) = message {
-                    eprintln!(
-                        "memlane: {}: {}",
-                        notice.severity().to_lowercase(),
-                        visible::in_lines(notice.message())
-                    );
+                    let severity = notice.severity().to_lowercase();
+                    tell(format_args!("{severity}: {}", notice.message()));
                 }
             }
         });

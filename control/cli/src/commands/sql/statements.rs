@@ -58,12 +58,12 @@ fn script() -> Result<String, Failure> {
 async fn prompt(server: &Server, form: Form) -> Result<Report, Failure> {
     let mut text = String::new();
     loop {
-        eprint!("{}", if text.is_empty() { "memlane> " } else { "      -> " });
+        let prompt = if text.is_empty() { "memlane> " } else { "      -> " };
         // An error of printing the prompt is ignored.
-        let _ = io::stderr().flush();
+        let _ = write!(io::stderr(), "{prompt}");
         let read = io::stdin().read_line(&mut text);
         if read.map_err(|error| Failure::other(format!("cannot read a statement: {error}")))? == 0 {
-            eprintln!();
+            let _ = writeln!(io::stderr());
             return Ok(Report::printed());
         }
         if text.trim().is_empty() {

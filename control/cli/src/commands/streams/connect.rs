@@ -1,7 +1,6 @@
 //! Connection to a broker. Passwords are read from a file or the environment, because all users of
 //! the host can read command lines.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use kafka_client::{
 
 use crate::arguments::streams::{BrokerOptions, Login};
 use crate::failure::{Failure, chain_of};
-use crate::visible;
+use crate::output::tell;
 
 const BROKER_DEFAULT: &str = "127.0.0.1:9092";
 const BROKER_VARIABLE: &str = "MEMLANE_BROKER";
@@ -71,10 +70,9 @@ where
     block_on(asks(Arc::new(client)))
 }
 
-/// Tells the user what the command waits for. The reason may be a text of the broker.
+/// Tells the user what the command waits for.
 pub(super) fn tell_wait(reason: &ClientError) {
-    // The command goes on if nobody reads this.
-    let _ = writeln!(io::stderr(), "memlane: waiting: {}", visible::in_lines(&chain_of(reason)));
+    tell(format_args!("waiting: {}", chain_of(reason)));
 }
 
 /// Address of a broker: from the command line, the environment, or the default.

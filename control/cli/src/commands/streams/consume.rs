@@ -21,7 +21,7 @@ use super::json::JsonRecord;
 use super::offsets::at_present;
 use crate::arguments::streams::{Consume, OffsetSpec};
 use crate::failure::Failure;
-use crate::output::{Form, Report, is_still_read};
+use crate::output::{Form, Report, is_still_read, tell};
 use crate::visible;
 
 /// Maximum duration of consecutive failures.
@@ -64,10 +64,20 @@ pub(super) async fn run(
         () = end_wanted() => Ok(()),
     };
     if let Some(member) = member {
-        // The first error is reported. Without one, these must succeed.
-        let commit = reading.commit(&member).await.map_err(Failure::from);
-        let left = member.leave().await.map_err(Failure::from);
-        read.and(commit).and(left)?;
+        let ending = async {
+            // The first error is reported. Without one, these must succeed.
+            let commit = reading.commit(&member).await.map_err(Failure::from);
+            let left = member.leave().await.map_err(Failure::from);
+            read.and(commit).and(left)
+        };
+        tokio::select! {
+            ended = ending => ended?,
+            // A broker that does not answer delays the end for a minute.
+            () = end_wanted() => {
+                let what = "interrupted before offsets were committed and the group was left";
+                return Err(Failure::interrupted(what));
+            }
+        }
     } else {
         read?;
     }
@@ -258,10 +268,10 @@ impl Reading {
         let (from, to) = (span.next, extent.earliest);
         span.next = to;
         let topic = &self.consume.topic;
-        eprintln!(
-            "memlane: offset {from} of topic {topic:?}, partition {partition}, was deleted; \
-             continuing at {to}"
-        );
+        tell(format_args!(
+            "offset {from} of topic {topic:?}, partition {partition}, was deleted; continuing at \
+             {to}"
+        ));
         Ok(())
     }
 
