@@ -677,3 +677,23 @@ fn a_deleted_topic_is_no_trouble_for_a_stop() -> Result<()> {
     }
     daemon.finish()
 }
+
+#[test]
+fn a_producer_beside_a_stopped_daemon_ends_at_its_timeout() -> Result<()> {
+    let daemon = Daemon::start(DaemonOptions { pool_size: "128MiB", flags: "--no-fuse" })?;
+    let mut broker = Broker::on_daemon(&daemon.run_dir(), "")?;
+    let memlane = |words: &str| {
+        product("memlane").args(words.split_whitespace()).args(["--broker", &broker.address()])
+    };
+    memlane("topic create t").check()?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), "a\n")?;
+    daemon.signal(Signal::STOP)?;
+    let produced = memlane("produce t").input(std::fs::File::open(file.path())?).run();
+    daemon.signal(Signal::CONT)?;
+    let produced = produced?;
+    ensure!(produced.exit_code == Some(5), "{produced:?}");
+    ensure!(produced.stderr.contains("did not answer Produce within 30s"), "{produced:?}");
+    broker.stop()?;
+    daemon.finish()
+}
