@@ -83,6 +83,18 @@ pub struct Claims {
     /// Weakest guarantee among the claims under which flushes since the newest image were
     /// acknowledged. `Off` if one of these claims is unknown.
     pub mirroring: Mirroring,
+    /// Writer of the newest image, if its claim is known.
+    pub saver: Option<StoreWriter>,
+}
+
+impl Claims {
+    /// Returns the newest claim if its daemon has taken over from the one that saved the newest
+    /// image, and has saved none yet.
+    pub fn unsaved_takeover(&self) -> Option<&(u32, StoreWriter)> {
+        let (newest, saver) = (self.newest.as_ref()?, self.saver.as_ref()?);
+        let (new_id, id) = (newest.1.daemon_id, saver.daemon_id);
+        (new_id != id && new_id != 0 && id != 0).then_some(newest)
+    }
 }
 
 /// A manifest in the store.
@@ -531,18 +543,21 @@ fn claims_in(found: &[Found]) -> Claims {
     let top_number = found.last().map_or(0, |found| found.number);
     let mut claims = Claims { top_number, mirroring: Mirroring::Unused, ..Claims::default() };
     let image_number = newest_image(found).map_or(0, |image| image.id.number());
+    let mut is_saver_known = true;
     for Found { number, state } in found.iter().rev() {
         match state {
             ManifestState::Whole(fence) if fence.kind == ManifestKind::Fence => {
                 let writer = fence.writer();
                 claims.mirroring = claims.mirroring.min(writer.mirroring);
-                claims.newest.get_or_insert((*number, writer));
+                claims.newest.get_or_insert_with(|| (*number, writer.clone()));
                 if *number < image_number {
+                    claims.saver = Some(writer).filter(|_| is_saver_known);
                     return claims;
                 }
             }
             ManifestState::Unreadable(error) => {
                 claims.mirroring = Mirroring::Off;
+                is_saver_known &= *number > image_number;
                 if error.kind != ImageErrorKind::Damaged && claims.newest.is_none() {
                     claims.unread.get_or_insert(*number);
                 }

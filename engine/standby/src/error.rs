@@ -57,6 +57,13 @@ pub enum StandbyErrorKind {
     NotNoted,
     #[error("the standby was promoted")]
     Promoted,
+    /// Another daemon has claimed the store since the standby last read its claims. The pool is
+    /// still a standby.
+    #[error(
+        "another daemon has claimed the image store meanwhile, and may have been promoted; to take \
+         over from it nevertheless, stop it and repeat the promotion"
+    )]
+    ClaimedMeanwhile,
     /// Cancelled by the owner.
     #[error("it was cancelled")]
     Cancelled,

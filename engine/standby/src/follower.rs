@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use durable_set::{Gap, Verified, causes};
 use image::{
-    ChangedParts, EngineTarget, ImageStore, Mirroring, OpenImage, Restored, Watch, claims_of,
+    ChangedParts, Claims, EngineTarget, ImageStore, Mirroring, OpenImage, Restored, Watch,
+    claims_of,
 };
 use sealing::WrappingKey;
 use volumes::{BlockView, Engine, PageSource, Volume};
@@ -54,8 +55,8 @@ pub(crate) struct Work {
     top_number: Option<u32>,
     /// Verified extracts of the journal.
     pub(crate) verified: Verified,
-    /// Highest number in the store when its claims were last read.
-    claims_at: Option<u32>,
+    /// Claims on the store when they were last read.
+    pub(crate) claims: Option<Claims>,
     /// Set after promotion, when the pool has another owner.
     pub(crate) is_promoted: bool,
 }
@@ -137,19 +138,23 @@ impl Follower {
     pub fn follow(&self, watch: &dyn Watch) -> Result<Step, StandbyError> {
         let mut work = self.lock_work();
         let step = self.step(&mut work, watch)?;
-        self.look_at_shipped(&mut work)?;
+        self.look_at_shipped(&mut work, watch)?;
         Ok(step)
     }
 
     /// Determines how far the journal was shipped after the volumes' image.
-    fn look_at_shipped(&self, work: &mut Work) -> Result<(), StandbyError> {
+    fn look_at_shipped(&self, work: &mut Work, watch: &dyn Watch) -> Result<(), StandbyError> {
         let Some(image) = work.image.clone() else { return Ok(()) };
         let Some((store, _)) = self.open_store()? else { return Ok(()) };
         let found = find_shipped(&store, &image, &mut work.verified)?;
-        if work.claims_at != Some(known_top(&store)?) {
+        let claims_at = work.claims.as_ref().map(|claims| claims.top_number);
+        if claims_at != Some(known_top(&store)?) {
             let claims = claims_of(&*store).map_err(StandbyError::image(LOOK))?;
-            work.claims_at = Some(claims.top_number);
             self.known().progress.mirroring = claims.mirroring;
+            // Read too late for a promotion that has begun meanwhile.
+            if !watch.is_cancelled() {
+                work.claims = Some(claims);
+            }
         }
         let mut known = self.known();
         let taken = found.as_ref().map(|found| found.taken_unix_micros).filter(|&it| it > 0);
@@ -182,6 +187,19 @@ impl Follower {
     pub fn newest_saved_unix_seconds(&self) -> Result<Option<u64>, StandbyError> {
         let Some((store, _)) = self.open_store()? else { return Ok(None) };
         Ok(choose(&store)?.image.map(|image| image.summary().created_seconds))
+    }
+
+    /// Returns the claims on the store when they were last read, or reads them. Returns `None` if
+    /// nothing is in the store. A promotion fails if another daemon claims the store later. Waits
+    /// for the step in progress.
+    pub fn known_claims(&self) -> Result<Option<Claims>, StandbyError> {
+        let mut work = self.lock_work();
+        if work.claims.is_none()
+            && let Some((store, _)) = self.open_store()?
+        {
+            work.claims = Some(claims_of(&*store).map_err(StandbyError::image(LOOK))?);
+        }
+        Ok(work.claims.clone())
     }
 
     /// Returns whether the image is complete in memory and visible to readers.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use durable_set::{Gap, Verified, causes};
 use image::{
-    ClaimedStore, Claims, ImageError, ImageVolumeKind, Mirroring, OpenImage, StoreWriter, claims_of,
+    ClaimedStore, Claims, ImageError, ImageErrorKind, ImageStore, ImageVolumeKind, Mirroring,
+    OpenImage, StoreWriter, claims_of,
 };
 use volumes::{CapacityClass, Durability, PageSource, SetId, Volume, VolumeMirror};
 
@@ -96,8 +97,10 @@ impl Follower {
     }
 
     /// Promotes like [`Follower::promote`], except if `loss` forbids the loss of flushes. Calls
-    /// `approve` before the store is claimed, as [`ClaimedStore::claim_after`] does. The writer's
-    /// guarantee about flushes is checked before the claim and again after it.
+    /// `approve` before the store is claimed, as [`ClaimedStore::claim_after`] does. Fails if
+    /// another daemon has claimed the store since the standby last read its claims: of several
+    /// standbys that are promoted at the same time, one is. The writer's guarantee about flushes is
+    /// checked before the claim and again after it.
     pub fn promote_after(
         &self,
         writer: impl Into<StoreWriter>,
@@ -110,6 +113,11 @@ impl Follower {
         let mut work = self.lock_work();
         work.check_follows(attempt)?;
         let (store, key) = self.open_store()?.ok_or_else(no_image)?;
+        // Taken, so that a repeated promotion reads the claims again.
+        let known = match work.claims.take() {
+            Some(known) => known,
+            None => claims_of(&*store).map_err(StandbyError::image(attempt))?,
+        };
         // Avoids claiming the store in vain.
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
@@ -125,8 +133,7 @@ impl Follower {
         let image = work.image.clone().ok_or_else(no_image)?;
         check(&image, &mut work.verified)?;
         let writer = StoreWriter { mirroring: Mirroring::Unused, ..writer.into() };
-        let claimed = ClaimedStore::claim_after(Arc::clone(&store), writer, approve);
-        drop(claimed.map_err(StandbyError::image(attempt))?);
+        claim(&store, &known, writer, approve)?;
         // The writer may have saved another image just before.
         if !self.bring_to_newest(&store, &mut work)? {
             return Err(no_image());
@@ -221,4 +228,42 @@ impl Follower {
         }
         lost
     }
+}
+
+/// Claims the store, unless a daemon has claimed it that `known` claims do not show.
+fn claim(
+    store: &Arc<dyn ImageStore>,
+    known: &Claims,
+    writer: StoreWriter,
+    approve: &mut dyn FnMut(&Claims) -> Result<(), ImageError>,
+) -> Result<(), StandbyError> {
+    let attempt = "promote the standby";
+    let own_id = writer.daemon_id;
+    let mut newcomer = None;
+    let mut approve = |claims: &Claims| {
+        newcomer = newcomer_of(known, claims, own_id);
+        match newcomer {
+            Some(_) => Err(ImageError::new(ImageErrorKind::Fenced, attempt)),
+            None => approve(claims),
+        }
+    };
+    let claimed = ClaimedStore::claim_after(Arc::clone(store), writer, &mut approve);
+    match (claimed, newcomer) {
+        (Ok(_), _) => Ok(()),
+        (Err(_), Some((number, other))) => {
+            let who = match other.host.as_str() {
+                "" => format!("it took number {number}"),
+                host => format!("it took number {number} on the host {host}"),
+            };
+            Err(StandbyError::new(StandbyErrorKind::ClaimedMeanwhile, attempt).with_source(who))
+        }
+        (Err(error), None) => Err(StandbyError::image(attempt)(error)),
+    }
+}
+
+/// Returns the newest claim if it is of neither this daemon nor the one that had it before.
+fn newcomer_of(known: &Claims, claims: &Claims, own_id: u128) -> Option<(u32, StoreWriter)> {
+    let before = known.newest.as_ref().map_or(0, |(_, writer)| writer.daemon_id);
+    let newest = claims.newest.as_ref();
+    newest.filter(|(_, writer)| ![0, before, own_id].contains(&writer.daemon_id)).cloned()
 }

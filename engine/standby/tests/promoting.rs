@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use block_device::BlockDevice;
 use durable_set::Opened;
-use image::Unwatched;
+use image::{Claims, StoreWriter, Unwatched, claims_of};
 use sealing::WrappingKey;
-use standby::StandbyErrorKind;
-use support::{BLOCK, Shared, noise, read, write};
+use standby::{LossPolicy, StandbyErrorKind};
+use support::{BLOCK, Shared, noise, read, save, write};
 use volumes::{CapacityClass, Durability};
 
 #[test]
@@ -56,6 +56,52 @@ fn the_promoted_pool_has_the_newest_image_and_the_old_writer_saves_no_more() {
     }
     write(&volume("one"), 0, 9_999);
     volume("one").flush().expect("memory has it");
+}
+
+#[test]
+fn of_standbys_that_are_promoted_at_the_same_time_one_is() {
+    let shared = Shared::new();
+    let [first, mut second, third] = [(); 3].map(|()| shared.standby());
+    let writer = shared.writer();
+    write(&writer.create("one", Durability::Image), 0, 1);
+    let newest = writer.save();
+    [&first, &second, &third].map(|standby| standby.follow_to(newest));
+    // A restart of the writer claims the store, too.
+    let _writer = shared.restart(writer);
+    let daemon = |id: u128| {
+        let host = format!("host-{id}");
+        StoreWriter { id, daemon_id: id, host, ..StoreWriter::default() }
+    };
+    let mut promote_second = |_: &Claims| {
+        second.follower().promote(daemon(2), &mut |_| Ok(())).expect("it is the first");
+        Ok(())
+    };
+    let refused = first.follower().promote_after(
+        daemon(1),
+        LossPolicy::Accept,
+        &mut promote_second,
+        &mut |_| Ok(()),
+    );
+    let late = third.follower().promote(daemon(3), &mut |_| Ok(()));
+    for refused in [refused, late] {
+        let refused = refused.expect_err("the second was promoted meanwhile");
+        assert_eq!(refused.kind, StandbyErrorKind::ClaimedMeanwhile);
+        assert!(format!("{refused:?}").contains("host-2"), "{refused:?}");
+    }
+    assert!(first.engine().is_restoring() && third.engine().is_restoring());
+    let taken_over_by = || {
+        let claims = claims_of(&shared.images()).expect("the store answers");
+        claims.unsaved_takeover().map(|(_, writer)| writer.daemon_id)
+    };
+    assert_eq!(taken_over_by(), Some(2));
+    let (set, _) = shared.open_promoted(&mut second);
+    assert!(taken_over_by().is_some(), "it has saved no image");
+    save(&set).expect("the disk works");
+    assert_eq!(taken_over_by(), None);
+    drop(set);
+    // A promotion that is repeated is meant.
+    third.follower().promote(daemon(3), &mut |_| Ok(())).expect("nobody else has come");
+    first.follower().promote(daemon(1), &mut |_| Ok(())).expect("the same holds for the first");
 }
 
 #[test]

@@ -519,6 +519,75 @@ fn a_promotion_that_is_repeated_gets_the_same_answer() -> Result<()> {
 }
 
 #[test]
+fn of_two_standbys_that_are_promoted_at_the_same_time_one_takes_over() -> Result<()> {
+    let store = Store::Server(server::Server::start());
+    let (mut writer, one) = store.pair()?;
+    let both = [one, store.daemon("--standby-follow --standby-every 100ms")?];
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    for standby in &both {
+        wait_until_read(standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    }
+    writer.kill()?;
+    for daemon in &both {
+        wait_for("the writer to be considered stopped", TIME_LIMIT, || {
+            Ok(standby(daemon)?.lag_seconds.is_some_and(|seconds| seconds > 10.0))
+        })?;
+    }
+    let told = std::thread::scope(|scope| {
+        let asking =
+            both.each_ref().map(|it| scope.spawn(move || it.try_memlane("standby promote")));
+        asking.map(|asking| asking.join().expect("a command does not panic"))
+    });
+    let mut promoted = Vec::new();
+    for (daemon, told) in both.into_iter().zip(told) {
+        let told = told?;
+        if told.exit_code == Some(0) {
+            ensure!(told.stdout.starts_with("promoted from image"), "{told:?}");
+            promoted.push(daemon);
+            continue;
+        }
+        let reasons =
+            ["has claimed the image store meanwhile", "has saved no image", "seems to be running"];
+        ensure!(reasons.iter().any(|reason| told.stderr.contains(reason)), "{told:?}");
+        ensure!(daemon.status()?.standby.is_some(), "it is still a standby");
+        daemon.finish()?;
+    }
+    ensure!(promoted.len() == 1, "{} daemons have taken over", promoted.len());
+    for daemon in promoted {
+        stamp(&mut client(&daemon, "db")?, 1)?;
+        daemon.save_image()?;
+        daemon.finish()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_promotion_that_is_asked_for_twice_at_the_same_time_is_done_once() -> Result<()> {
+    let store = Store::folder()?;
+    let (mut writer, standby) = store.pair()?;
+    writer.memlane("volume create db --size 64MiB --durability image")?;
+    let first = stamp(&mut client(&writer, "db")?, 0)?;
+    wait_until_read(&standby, |db| Ok(read_stamp(db, 0)? >= first))?;
+    writer.kill()?;
+    let told = std::thread::scope(|scope| {
+        let asking = [(); 4].map(|()| scope.spawn(|| promote(&standby, "--force")));
+        asking.map(|asking| asking.join().expect("a command does not panic"))
+    });
+    let mut done = 0;
+    for told in &told {
+        match told {
+            Ok(promotion) => done += usize::from(!promotion.is_repeated),
+            // It restarts as the writer.
+            Err(error) => ensure!(format!("{error:#}").contains("failed (Some(5))"), "{error:#}"),
+        }
+    }
+    ensure!(done == 1, "{told:?}");
+    standby.save_image()?;
+    standby.finish()
+}
+
+#[test]
 fn a_standby_that_is_killed_again_and_again_follows_and_a_promoted_one_stays_so() -> Result<()> {
     let store = Store::folder()?;
     let (mut writer, mut standby) = store.pair()?;

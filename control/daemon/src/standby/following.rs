@@ -265,14 +265,15 @@ impl Standby {
 
     fn try_to_promote(&self, request: &StandbyPromote) -> Result<Promotion, Problem> {
         self.check_alone()?;
-        if !request.force {
-            self.check_quiet()?;
-        }
         let failed = |error: anyhow::Error| host_failed(format!("{error:#}"));
         let folder = open_journal_folder(&self.journal_dir).map_err(failed)?;
         let writer = store_writer().map_err(failed)?;
         let own = OwnClaim::read_or_begin(&folder, writer.id);
         let mut own = own.map_err(|error| host_failed(causes(&error)))?;
+        if !request.force {
+            self.check_unclaimed(&own)?;
+            self.check_quiet()?;
+        }
         let writer = StoreWriter { daemon_id: own.daemon_id(), ..writer };
         let mut approve = |claims: &Claims| {
             self.check_journal().map_err(|error| {
@@ -379,6 +380,28 @@ impl Standby {
         }
     }
 
+    /// Refuses if another daemon has taken over from the writer, and has saved no image yet.
+    fn check_unclaimed(&self, own: &OwnClaim) -> Result<(), Problem> {
+        let claims = self.follower.known_claims().map_err(refused)?;
+        let other = claims.as_ref().and_then(Claims::unsaved_takeover);
+        match other.filter(|(_, other)| other.daemon_id != own.daemon_id()) {
+            None => Ok(()),
+            Some((number, other)) => {
+                let host = match other.host.as_str() {
+                    "" => String::new(),
+                    host => format!(" on the host {host}"),
+                };
+                let detail = format!(
+                    "another daemon{host} has claimed {} with number {number} and has saved no \
+                     image since, so it may have been promoted; to discard what it has written, \
+                     stop it, and use --force",
+                    self.place
+                );
+                Err(Problem::new(ProblemKind::InUse, detail))
+            }
+        }
+    }
+
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().expect("no thread panics with this lock")
     }
@@ -448,6 +471,7 @@ fn refused(error: StandbyError) -> Problem {
         StandbyErrorKind::Loss => ProblemKind::Loss,
         StandbyErrorKind::NoImage => ProblemKind::NotFound,
         StandbyErrorKind::PoolFull => ProblemKind::NoSpace,
+        StandbyErrorKind::ClaimedMeanwhile => ProblemKind::InUse,
         _ => ProblemKind::HostFailed,
     };
     Problem::new(kind, detail)
