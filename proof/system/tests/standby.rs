@@ -249,6 +249,10 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
     let flags = daemon.flags().to_owned();
     daemon.stop()?;
     daemon.set_flags(&format!("{flags} --standby-follow"));
+    // After a power loss during such a start, the next one would delete the journal if the file
+    // rejoining.json existed even for a moment. It cannot be written, and need not be.
+    let note = daemon.state_dir().join("rejoining.json.new");
+    std::fs::create_dir(&note)?;
     for _ in 0..2 {
         let refused = daemon.start_again().expect_err("its pool is not that of a standby");
         let refused = format!("{refused:#}");
@@ -256,6 +260,7 @@ fn a_writer_does_not_become_a_standby_with_its_pool() -> Result<()> {
             ensure!(refused.contains(part), "{part} in {refused}");
         }
     }
+    std::fs::remove_dir(&note)?;
     std::fs::remove_file(daemon.pool_file())?;
     std::fs::remove_dir_all(daemon.state_dir().join("journal"))?;
     daemon.start_again()?;

@@ -54,8 +54,11 @@ pub(super) fn open_pool(
         }
         return Ok(follower);
     }
-    // With volumes it fails without changes.
-    match places.replace_journal(engine, || Follower::open(spec.clone()))? {
+    // With volumes it fails without changes, and no later start may delete the journal.
+    if engine.volumes().is_empty() {
+        places.note_rejoining()?;
+    }
+    match places.settle_journal(engine, Follower::open(spec.clone()))? {
         Err(error)
             if allowed == FormerWriter::TakenOver
                 && matches!(error.kind, StandbyErrorKind::NotEmpty | StandbyErrorKind::OwnSet) =>
@@ -82,8 +85,16 @@ fn rejoin(spec: FollowerSpec, places: &Places<'_>, events: &EventLog) -> anyhow:
         );
     };
     let engine = Arc::clone(&spec.engine);
-    let open = || Follower::rejoin(spec, &mut |claims| own.is_taken_over(claims));
-    let follower = places.replace_journal(&engine, open)??;
+    let mut noted = Ok(());
+    let opened = Follower::rejoin(spec, &mut |claims| {
+        let is_taken_over = own.is_taken_over(claims);
+        if is_taken_over {
+            noted = places.note_rejoining();
+        }
+        is_taken_over && noted.is_ok()
+    });
+    noted?;
+    let follower = places.settle_journal(&engine, opened)??;
     let message = "the pool of this former writer follows the image store as a standby; what it \
                    wrote after its last image is discarded";
     events.info("standby_rejoined", None, message.to_owned());
@@ -95,20 +106,26 @@ impl Places<'_> {
         self.state_dir.join(FILE_NAME)
     }
 
-    /// Opens the pool of a former writer, and deletes its journal once the pool is a standby's. If
-    /// it stays the writer's, its journal does too.
-    fn replace_journal(
-        &self,
-        engine: &Engine,
-        open: impl FnOnce() -> Result<Follower, StandbyError>,
-    ) -> anyhow::Result<Result<Follower, StandbyError>> {
+    /// Records that the journal is to be deleted. A later start does so if the pool is a standby's,
+    /// or was lost.
+    fn note_rejoining(&self) -> anyhow::Result<()> {
         let file = self.file();
         StateFile::create(file.clone(), Rejoining::default())
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let opened = open();
+        Ok(())
+    }
+
+    /// Deletes the journal of a former writer whose pool is a standby's now. If the pool stays the
+    /// writer's, its journal does too.
+    fn settle_journal(
+        &self,
+        engine: &Engine,
+        opened: Result<Follower, StandbyError>,
+    ) -> anyhow::Result<Result<Follower, StandbyError>> {
+        let file = self.file();
         if opened.is_ok() {
             self.delete_journal()?;
-        } else if !engine.is_restoring() {
+        } else if !engine.is_restoring() && file.exists() {
             // A later start would delete the journal.
             fs::remove_file(&file).with_context(|| format!("cannot delete {}", file.display()))?;
         }
