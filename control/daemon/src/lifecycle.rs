@@ -74,9 +74,10 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     let restart = wishes.restart();
     let serving = start_serving(&config, readiness, &events)?;
     let around = Around { readiness, restart: &restart, events: &events, serving: &serving };
-    let start =
-        || Daemon::start(&config, &rule, around).inspect_err(|error| tell_refused(&events, error));
-    let mut daemon = start()?;
+    let start = |config: &Config| {
+        Daemon::start(config, &rule, around).inspect_err(|error| tell_refused(&events, error))
+    };
+    let mut daemon = start(&config)?;
     readiness.serving(Arc::clone(&daemon.service));
     drop(slow_start);
     let socket = config.api_socket();
@@ -105,7 +106,8 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
                 let Reload { flags, config, log, service } = reload;
                 drop((service, watchdog));
                 daemon.stop(readiness);
-                daemon = start()?;
+                // With the settings that were reloaded.
+                daemon = start(&config)?;
                 readiness.serving(Arc::clone(&daemon.service));
                 watchdog = watch(&daemon);
                 reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };

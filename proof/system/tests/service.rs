@@ -270,6 +270,26 @@ fn a_reload_names_the_settings_that_took_effect_and_those_that_need_a_restart() 
     daemon.finish()
 }
 
+#[test]
+fn a_promoted_standby_keeps_the_settings_that_were_reloaded() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let store = format!("--images-store {}", folder.path().join("images").display());
+    let mut writer = daemon(&store)?;
+    writer.start_again()?;
+    writer.memlane("volume create db --size 16MiB --durability image")?;
+    writer.save_image()?;
+    let config = ConfigFile::new("[capacity]\nthresholds = [70]\n")?;
+    let mut standby = daemon(&format!("{store} --standby-follow {}", config.flags()))?;
+    standby.start_again()?;
+    config.set("[capacity]\nthresholds = [60]\n")?;
+    reload(&standby, "configuration_read")?;
+    writer.stop()?;
+    standby.memlane("standby promote --force")?;
+    ensure!(thresholds(&standby)? == [60], "the restart as the writer has undone the reload");
+    config.set("")?;
+    standby.finish()
+}
+
 /// Creates a server certificate for this name, and its key, in `folder`.
 fn make_certificate(folder: &Path, name: &str) -> Result<()> {
     Tool::new("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2")
