@@ -171,7 +171,7 @@ impl Daemon {
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
         readiness.starting(format!("opening the pool {}", config.pool.path.display()));
-        let engine = Arc::new(pool::open(config)?);
+        let (engine, mounted) = pool::open(config)?;
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
         let tasks = Arc::<Tasks>::default();
@@ -232,6 +232,7 @@ impl Daemon {
             service.restore_exports();
             service.restore_attachments();
         }
+        mounted.keep();
         Ok(Self { keeper, scrubber, maintenance, certificates: watching, fuse, ublk, service })
     }
 

@@ -1,16 +1,20 @@
-//! Volumes of a lost pool: state about them never matches another volume in the next pool.
+//! Volumes of a lost pool: state about them never matches another volume in the next pool. Starts
+//! that are refused lose no pool, and leave none.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sdk::{Client, ClientOptions, Target};
 use system::{
-    Ability, Daemon, DaemonOptions, NbdClient, Random, Request, Tool, leftovers, missing,
+    Ability, Daemon, DaemonOptions, NbdClient, Random, Request, Tool, leftovers, missing, wait_for,
 };
 
 const LENGTH: u32 = 4096;
+
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time for which a client of the ring waits for a daemon.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -167,4 +171,60 @@ fn a_pool_on_a_disk_and_a_foreign_file_are_refused_and_left_alone() -> Result<()
         check_refused(&foreign, &["another file"])?;
     }
     Ok(())
+}
+
+/// Starts a daemon, which must be refused for this reason.
+fn check_start_refused(daemon: &mut Daemon, reason: &str) -> Result<()> {
+    let refused = format!("{:#}", daemon.start_again().expect_err("it cannot start"));
+    ensure!(refused.contains(reason), "{reason} in {refused}");
+    Ok(())
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_nothing_mounted_and_no_process() -> Result<()> {
+    const TOO_LARGE: &str = "1000TiB";
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let nbd = format!("--nbd-insecure --nbd-tcp {}", taken.local_addr()?);
+    for (size, flags, reason) in [
+        ("96MiB", &*nbd, "in use"),
+        (TOO_LARGE, "", "not enough memory"),
+        (TOO_LARGE, "--pool-hugetlb", ""),
+    ] {
+        let mut daemon = Daemon::prepare(size.to_owned(), flags.to_owned())?;
+        check_start_refused(&mut daemon, reason)?;
+        let mut left = Vec::new();
+        // The fd store ends on its own.
+        let is_clean = wait_for("all of it to go", TIME_LIMIT, || {
+            left = leftovers(daemon.folder())?;
+            Ok(left.is_empty())
+        });
+        is_clean.with_context(|| format!("left by {size} {flags}: {left:#?}"))?;
+        daemon.set_pool_size("96MiB");
+        daemon.set_flags("");
+        daemon.start_again()?;
+        daemon.finish()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_start_that_is_refused_leaves_the_pool_and_the_devices_of_an_earlier_one() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let mut daemon = Daemon::prepare("96MiB".to_owned(), String::new())?;
+    daemon.start_again()?;
+    daemon.memlane("volume create db --size 16MiB")?;
+    write_over_nbd(&daemon, "db", noise(5))?;
+    let device = daemon.memlane("attach db")?.trim().to_owned();
+    daemon.stop()?;
+    daemon.set_flags(&format!("--nbd-insecure --nbd-tcp {}", taken.local_addr()?));
+    check_start_refused(&mut daemon, "in use")?;
+    daemon.set_flags("");
+    daemon.start_again()?;
+    ensure!(daemon.volume("db")?.device.as_deref() == Some(&*device), "it was detached");
+    ensure!(std::fs::read(&device)?.starts_with(&noise(5)), "its data is lost");
+    daemon.finish()
 }

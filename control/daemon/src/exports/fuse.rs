@@ -94,6 +94,13 @@ impl FuseDevices {
     }
 }
 
+impl Drop for FuseDevices {
+    /// Stops serving, also at a start that is refused later.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 const NO_PANIC: &str = "no thread panics with this lock";
 
 impl KernelDevices for FuseDevices {
