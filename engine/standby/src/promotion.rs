@@ -61,19 +61,17 @@ impl LossPolicy {
     fn check(
         self,
         mirroring: Mirroring,
-        gap: Option<&Gap>,
+        lack: Option<String>,
         skipped: Option<(u32, String)>,
     ) -> Result<(), StandbyError> {
-        let why = match (self, mirroring, gap, skipped) {
+        let why = match (self, mirroring, lack, skipped) {
             (Self::Accept, ..) | (_, Mirroring::Off | Mirroring::Unused, ..) => return Ok(()),
             (_, Mirroring::MayStop, ..) => {
                 "the writer mirrors flushes, but acknowledges them without the image store while \
                  that does not answer, and the store cannot tell whether it did"
                     .to_owned()
             }
-            (_, Mirroring::Always, Some(gap), _) => {
-                format!("the mirrored journal ends early: {}", gap.what)
-            }
+            (_, Mirroring::Always, Some(lack), _) => lack,
             (_, Mirroring::Always, None, Some((number, cause))) => {
                 format!("image {number} is newer, and cannot be used: {cause}")
             }
@@ -125,9 +123,9 @@ impl Follower {
         let check = |image: &OpenImage, verified: &mut Verified| {
             let shipped = find_shipped(&store, image, verified)?;
             let claims = claims_of(&*store).map_err(StandbyError::image(attempt))?;
-            let gap = shipped.as_ref().and_then(|shipped| shipped.gap.as_ref());
+            let lack = shipped.as_ref().and_then(|shipped| shipped.gap.as_ref()).map(early_end);
             let mirroring = claims.mirroring;
-            loss.check(mirroring, gap, self.newer_skipped(image))?;
+            loss.check(mirroring, lack, self.newer_skipped(image))?;
             Ok((mirroring, shipped))
         };
         let image = work.image.clone().ok_or_else(no_image)?;
@@ -152,7 +150,7 @@ impl Follower {
             shipped.map(|shipped| replay(&self.engine, &shipped, key.as_deref(), &image));
         let promoted = continued.transpose().and_then(|continued| {
             let continued = continued.unwrap_or_default();
-            loss.check(mirroring, continued.gap.as_ref(), None)?;
+            loss.check(mirroring, lack_of(&continued), None)?;
             guarantees_lost.extend(continued.guarantees_lost.iter().cloned());
             self.conclude(&image, (mirroring, continued), guarantees_lost, note)
         });
@@ -203,7 +201,7 @@ impl Follower {
             set_id: summary.set_id,
             to_fetch_bytes,
             guarantees_lost,
-            is_complete: mirroring == Mirroring::Always && continued.gap.is_none(),
+            is_complete: mirroring == Mirroring::Always && lack_of(&continued).is_none(),
             unmirrored,
             continued,
         };
@@ -266,4 +264,15 @@ fn newcomer_of(known: &Claims, claims: &Claims, own_id: u128) -> Option<(u32, St
     let before = known.newest.as_ref().map_or(0, |(_, writer)| writer.daemon_id);
     let newest = claims.newest.as_ref();
     newest.filter(|(_, writer)| ![0, before, own_id].contains(&writer.daemon_id)).cloned()
+}
+
+fn early_end(gap: &Gap) -> String {
+    format!("the mirrored journal ends early: {}", gap.what)
+}
+
+/// Returns the part of the journal that was not replayed, if any.
+fn lack_of(continued: &Continued) -> Option<String> {
+    let count = continued.damaged_blocks;
+    let damage = (count > 0).then(|| format!("damaged blocks in the mirrored journal: {count}"));
+    continued.gap.as_ref().map(early_end).or(damage)
 }

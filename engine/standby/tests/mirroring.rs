@@ -10,6 +10,7 @@ use std::thread;
 use block_device::BlockDevice;
 use durable_set::{MirrorPolicy, MirrorState, Shipped, Shipper};
 use image::{ClaimedStore, ExtractName, ImageStore, ObjectName, StoreWriter};
+use image::{encode_extract, read_extract};
 use powercut::{Cut, Loss};
 use sealing::WrappingKey;
 use standby::{LossPolicy, StandbyErrorKind};
@@ -283,6 +284,42 @@ fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
     let promoted = promote(&standby, LossPolicy::Accept).expect("it is accepted");
     assert!(!promoted.is_complete && promoted.continued.gap.is_some(), "{promoted:?}");
     check_read(&standby, 2);
+}
+
+/// Changes a byte of an extract as if the writer's disk had before it was shipped: only the journal
+/// in it is damaged.
+fn damage(shared: &Shared, (name, length): (ExtractName, u64), byte: usize) {
+    let store = shared.images();
+    let (header, mut payload) = read_extract(&store, name, length).expect("it is intact");
+    payload[byte] ^= 1;
+    let damaged = encode_extract(header.set_id, name, header.taken_unix_micros, &payload);
+    store.remove(ObjectName::Extract(name)).expect("it answers");
+    store.put_extract(name, &damaged).expect("there is room");
+}
+
+#[test]
+fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
+    const HEAD_BYTES: usize = 4096;
+    for (byte, why) in [(1, "ends early"), (HEAD_BYTES + 77, "damaged blocks")] {
+        let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+        let (writer, mut shipper, volume) = begin_one(&shared);
+        for block in 1..=4 {
+            write(&volume, block, block);
+            flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+        }
+        let extracts = shared.images().extracts().expect("it answers");
+        damage(&shared, extracts[extracts.len() - 2], byte);
+        let standby = shared.standby();
+        let refused = promote(&standby, LossPolicy::Refuse).expect_err("a flush is damaged");
+        assert_eq!(refused.kind, StandbyErrorKind::Loss);
+        assert!(durable_set::causes(&refused).contains(why), "{refused:?}");
+        assert!(standby.engine().is_restoring(), "it is still a standby");
+        let promoted = promote(&standby, LossPolicy::Accept).expect("it is accepted");
+        assert!(!promoted.is_complete, "{promoted:?}");
+        check_read(&standby, 2);
+        let volume = standby.engine().volume("one").expect("it is there");
+        assert!(read(&volume, 3) != Ok(noise(3)), "it was damaged");
+    }
 }
 
 /// A removal of covered extracts that a kill or a power loss ends leaves some of them.

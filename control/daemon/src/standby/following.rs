@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote};
+use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote, counted};
 use durable_set::OwnClaim;
 use image::{
     Claims, FolderStore, ImageError, ImageErrorKind, ImageStore, StoreWriter, VisitedFolder, Watch,
@@ -321,6 +321,20 @@ impl Standby {
             let message =
                 format!("the journal in {} was replayed only in part: {ended}", self.place);
             self.events.error("journal_gap", None, message);
+        }
+        if promoted.continued.damaged_blocks > 0 {
+            let message = format!(
+                "found {} in the journal in {}; reads of the damaged data fail until it is \
+                 overwritten",
+                counted(promoted.continued.damaged_blocks, "damaged block"),
+                self.place
+            );
+            self.events.error("journal_damaged", None, message);
+        }
+        for name in &promoted.continued.left_out {
+            let message = "the volume is lost: the image does not contain it, and the journal in \
+                           the store has only part of its changes; create it again";
+            self.events.error("volume_lost", Some(name), message.to_owned());
         }
         for (name, error) in &promoted.guarantees_lost {
             let message = format!(
