@@ -62,7 +62,11 @@ fn served_flags(folder: &tempfile::TempDir, authority: &Authority) -> String {
 }
 
 fn client_flags(place: &str, authority: &Authority) -> String {
-    let (certificate, key) = authority.issue("host-a.example");
+    client_flags_of("host-a.example", place, authority)
+}
+
+fn client_flags_of(name: &str, place: &str, authority: &Authority) -> String {
+    let (certificate, key) = authority.issue(name);
     format!(
         "--images-store {place} --images-store-certificate {} --images-store-key {} \
          --images-store-ca {}",
@@ -177,6 +181,33 @@ fn a_daemon_of_another_authority_is_refused_and_says_why() -> Result<()> {
     wait_for("the refusal to be told", TIME_LIMIT, || {
         Ok(hosts.standby.memlane("events")?.contains("store_client_refused"))
     })
+}
+
+#[test]
+fn a_daemon_that_clients_does_not_name_is_refused_also_after_a_reload() -> Result<()> {
+    let hosts = Hosts::start()?;
+    let flags = client_flags_of("host-b.example", &hosts.place, &hosts.authority);
+    let mut stranger = Daemon::prepare("64MiB".to_owned(), format!("--no-fuse {flags}"))?;
+    let mut told = 0;
+    for round in 1..=2 {
+        ensure!(stranger.start_again().is_err(), "it started, round {round}");
+        let log = fs::read_to_string(stranger.log_path())?;
+        let why = "the certificate is for host-b.example, which is not in clients";
+        let told_before = std::mem::replace(&mut told, log.matches(why).count());
+        ensure!(told > told_before, "round {round}: {log}");
+        wait_for("the refusal to be told", TIME_LIMIT, || {
+            let events = hosts.standby.memlane("events")?;
+            Ok(events.contains("its certificate is for host-b.example"))
+        })?;
+        hosts.standby.signal(Signal::HUP)?;
+        wait_for("the configuration to be reloaded", TIME_LIMIT, || {
+            Ok(hosts.standby.memlane("events")?.contains("configuration_read"))
+        })?;
+    }
+    hosts.writer.memlane("volume create db --size 16MiB --durability image")?;
+    hosts.writer.save_image()?;
+    hosts.writer.finish()?;
+    hosts.standby.finish()
 }
 
 #[test]
