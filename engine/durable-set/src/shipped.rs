@@ -50,7 +50,7 @@ pub struct Gap {
 struct Segment {
     header: SegmentHeader,
     extracts: Vec<Piece>,
-    /// End of the last extract.
+    /// End of the last extract, and its time.
     end: u32,
     taken_unix_micros: u64,
 }
@@ -123,7 +123,8 @@ impl ShippedJournal {
         let mut found = Found { store, verified, set_id, segments: BTreeMap::new(), gap: None };
         found.collect(&listed, from)?;
         let Found { segments, gap, .. } = found;
-        let taken = segments.values().map(|segment| segment.taken_unix_micros).max().unwrap_or(0);
+        // The last time, not the highest: the clock may have been set back.
+        let taken = segments.last_key_value().map_or(0, |(_, last)| last.taken_unix_micros);
         let used: u64 = segments.values().map(|segment| u64::from(segment.end)).sum();
         let left_out_bytes = payload_bytes(listed.values().flatten()).saturating_sub(used);
         Ok(Self {
@@ -266,7 +267,7 @@ impl Found<'_> {
             }
             if let Some(segment) = &mut segment {
                 segment.end += header.payload_bytes;
-                segment.taken_unix_micros = segment.taken_unix_micros.max(header.taken_unix_micros);
+                segment.taken_unix_micros = header.taken_unix_micros;
             }
         }
         Ok((segment, None))

@@ -157,11 +157,9 @@ impl Shipper {
         let is_last = written
             .last()
             .is_some_and(|last| last.segment == begun.segment && last.bytes == offset + bytes);
-        // More follows, so the previous time still applies.
-        let taken_unix_micros = match is_last {
-            true => now_unix_micros,
-            false => self.shipped_unix_micros.unwrap_or(0),
-        };
+        // If more follows, the previous time still applies, unless the clock was set back.
+        let before = self.shipped_unix_micros.filter(|&before| before <= now_unix_micros);
+        let taken_unix_micros = if is_last { now_unix_micros } else { before.unwrap_or(0) };
         Some(Extract { segment: begun.segment, offset, bytes, taken_unix_micros, is_last })
     }
 

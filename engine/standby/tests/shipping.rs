@@ -75,6 +75,35 @@ fn a_promotion_replays_what_was_shipped() {
 }
 
 #[test]
+fn the_end_of_the_shipped_journal_is_known_after_the_clock_was_set_back_or_forward() {
+    let hour = 3_600_000_000;
+    for now in [NOW - hour, NOW + hour] {
+        let shared = Shared::new();
+        let standby = shared.standby();
+        let (writer, mut shipper) = ship_eight(&shared);
+        let volume = writer.volume("one");
+        let shipped = || {
+            standby.follow();
+            standby.follower().progress().shipped_unix_micros
+        };
+        write(&volume, 9, 9);
+        volume.flush().expect("the disk works");
+        ship_at(&mut shipper, now);
+        assert_eq!(shipped(), Some(now), "of the last flush that was shipped");
+        // Several segments, of which the first is shipped before the store fails.
+        (10..600).for_each(|block| write(&volume, block, block));
+        volume.flush().expect("the disk works");
+        *shared.puts.0.lock().expect("no panic") = Some((1, PutFate::Lost));
+        shipper.ship(NOW).expect_err("the store fails");
+        let expected = Some(now).filter(|&now| now <= NOW);
+        assert_eq!(shipped(), expected, "more follows what was shipped");
+        *shared.puts.0.lock().expect("no panic") = None;
+        ship_at(&mut shipper, NOW);
+        assert_eq!(shipped(), Some(NOW));
+    }
+}
+
+#[test]
 fn a_promoted_pool_that_loses_its_memory_before_its_first_image_comes_back_with_what_was_replayed()
 {
     for is_saved in [false, true] {

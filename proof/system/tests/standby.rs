@@ -536,7 +536,7 @@ fn of_two_standbys_that_are_promoted_at_the_same_time_one_takes_over() -> Result
     writer.kill()?;
     for daemon in &both {
         wait_for("the writer to be considered stopped", TIME_LIMIT, || {
-            Ok(standby(daemon)?.lag_seconds.is_some_and(|seconds| seconds > 10.0))
+            Ok(standby(daemon)?.lag_seconds.is_some_and(|seconds| seconds > 12.0))
         })?;
     }
     let told = std::thread::scope(|scope| {

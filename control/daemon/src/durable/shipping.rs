@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::{MirrorStatus, ShippingStatus};
 use durable_set::{DurableError, MirrorPolicy, MirrorState, Shipped, Shipper};
@@ -136,9 +136,11 @@ impl ShippingLoop {
     /// Records the outcome of a turn, and reports when the store begins and stops failing.
     fn note(&self, failure: Option<String>) {
         let events = &self.durable.events;
-        let lag = Some(self.shipper.lag());
-        let known = Shipping { lag, failure: failure.clone() };
-        let before = std::mem::replace(&mut *self.durable.shipping(), known).failure;
+        let (lag, now) = (self.shipper.lag(), (unix_micros(), Instant::now()));
+        let mut known = self.durable.shipping();
+        let fresh = known.after_turn(lag, failure.clone(), now);
+        let before = std::mem::replace(&mut *known, fresh).failure;
+        drop(known);
         match (before, failure) {
             (None, Some(cause)) => {
                 let failed =
@@ -161,12 +163,11 @@ impl Durable {
         if self.images_config.ship_every.is_none() && !is_mirrored {
             return None;
         }
-        let Shipping { lag, failure } = self.shipping().clone();
-        let seconds = |micros| unix_micros().saturating_sub(micros) as f64 / 1e6;
+        let shipping = self.shipping().clone();
         Some(ShippingStatus {
-            lag_seconds: lag.and_then(|lag| lag.shipped_unix_micros).map(seconds),
-            lag_bytes: lag.map_or(0, |lag| lag.bytes),
-            failure,
+            lag_seconds: shipping.age_at(Instant::now()).map(|age| age.as_secs_f64()),
+            lag_bytes: shipping.lag.map_or(0, |lag| lag.bytes),
+            failure: shipping.failure,
         })
     }
 

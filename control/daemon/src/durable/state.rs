@@ -103,8 +103,36 @@ pub(super) struct Known {
 pub(super) struct Shipping {
     /// `None`: nothing has been shipped yet.
     pub(super) lag: Option<Lag>,
+    /// Age of the last flush that is certain to be shipped, and the time at which it had this age.
+    age: Option<(Duration, Instant)>,
     /// Cause of the last turn's failure.
     pub(super) failure: Option<String>,
+}
+
+impl Shipping {
+    /// Describes the state after a turn that ended at these times of the two clocks.
+    pub(super) fn after_turn(
+        &self,
+        lag: Lag,
+        failure: Option<String>,
+        (unix_micros, now): (u64, Instant),
+    ) -> Self {
+        let before = self.lag.and_then(|lag| lag.shipped_unix_micros);
+        let age = match lag.shipped_unix_micros {
+            None => None,
+            // Changes of the system's clock since then have no effect.
+            Some(shipped) if before == Some(shipped) => self.age,
+            Some(shipped) => {
+                Some((Duration::from_micros(unix_micros.saturating_sub(shipped)), now))
+            }
+        };
+        Self { lag: Some(lag), age, failure }
+    }
+
+    /// Time since the last flush that is certain to be shipped.
+    pub(super) fn age_at(&self, now: Instant) -> Option<Duration> {
+        self.age.map(|(age, noted)| age + now.saturating_duration_since(noted))
+    }
 }
 
 /// Summary of the newest image.
@@ -488,6 +516,21 @@ pub(crate) fn place_of(place: &StorePlace) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lag_of_shipping_ignores_changes_of_the_clock_while_the_store_fails() {
+        let (second, begun) = (1_000_000, Instant::now());
+        let lag = |shipped_unix_micros| Lag { bytes: 0, shipped_unix_micros };
+        let none = Shipping::default().after_turn(lag(None), None, (9 * second, begun));
+        assert_eq!(none.age_at(begun), None);
+        let shipped = none.after_turn(lag(Some(7 * second)), None, (9 * second, begun));
+        let later = begun + Duration::from_secs(10);
+        assert_eq!(shipped.age_at(later), Some(Duration::from_secs(12)));
+        for now in [0, 3600 * second] {
+            let failing = shipped.after_turn(lag(Some(7 * second)), None, (now, later));
+            assert_eq!(failing.age_at(later), Some(Duration::from_secs(12)), "{now}");
+        }
+    }
 
     #[test]
     fn a_clock_that_is_set_back_makes_no_image_young() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use api::{ByteSize, Problem, ProblemKind, Promotion, StandbyPromote, counted};
@@ -18,7 +18,7 @@ use volumes::Engine;
 use crate::config::{EncryptionConfig, ImagesConfig, StorePlace};
 use crate::durable::{causes, open_elsewhere, open_journal_folder, place_of, store_writer};
 use crate::events::EventLog;
-use crate::standby::lag::{journal_lag_seconds, lag_seconds};
+use crate::standby::lag::{Changes, journal_lag_seconds, lag_seconds};
 use crate::standby::rejoining::{FormerWriter, Places, open_pool};
 use crate::standby::role::{note_pending, note_promoted};
 use crate::store_serving::StoreServing;
@@ -80,6 +80,7 @@ pub(super) struct Known {
     /// Gap in the shipped journal at the last step, and whether it was reported.
     journal_gap: Option<String>,
     is_gap_told: bool,
+    changes: Changes,
     wait: Duration,
 }
 
@@ -144,6 +145,7 @@ impl Standby {
 
     /// Follows once. Returns the delay until the next turn.
     fn turn(&self) -> Duration {
+        let begun = Instant::now();
         let step = self.follower.follow(self);
         let is_over =
             |kind| matches!(kind, StandbyErrorKind::Cancelled | StandbyErrorKind::Promoted);
@@ -167,8 +169,12 @@ impl Standby {
                 was_failing.then(|| self.journal_failure()).flatten()
             }
         };
+        let progress = self.follower.progress();
         let mut known = self.known();
         known.has_looked = true;
+        if step.is_ok() {
+            known.changes.note(progress.image_number, progress.shipped_unix_micros, begun);
+        }
         known.wait = match &failure {
             Some(_) => (known.wait * 2).clamp(self.interval, WAIT_MAX),
             None => self.interval,
@@ -366,6 +372,15 @@ impl Standby {
 
     /// Refuses if the writer seems to be alive, or if the possible loss of data is unknown.
     fn check_quiet(&self) -> Result<(), Problem> {
+        let changed = self.known().changes.seconds_since(Instant::now());
+        if let Some(seconds) = changed.filter(|&seconds| seconds < WRITER_QUIET_SECONDS_MIN) {
+            let detail = format!(
+                "the images or the journal in {} have changed {seconds:.1} s ago, so its writer \
+                 seems to be running; stop it, or use --force",
+                self.place
+            );
+            return Err(Problem::new(ProblemKind::InUse, detail));
+        }
         let newest = self.follower.newest_saved_unix_seconds().map_err(refused)?;
         let shipped = self.follower.progress().shipped_unix_micros.and_then(journal_lag_seconds);
         if let Some(seconds) = shipped.filter(|&seconds| seconds < WRITER_QUIET_SECONDS_MIN) {
