@@ -29,8 +29,8 @@ struct Known {
     file: CertificateFile,
     /// Whoever uses the file reads it again without being told.
     is_read_again: bool,
-    /// State at the last event.
-    told: Validity,
+    /// State at the last check, and the time of expiry that the file had.
+    told: (Validity, Option<u64>),
 }
 
 impl Known {
@@ -129,8 +129,10 @@ impl Certificates {
     /// Reports changes since the last call.
     fn observe(&self, now: u64) {
         for one in &mut *self.lock() {
-            let validity = one.file.validity_at(now);
-            if std::mem::replace(&mut one.told, validity) == validity {
+            let (validity, expires) = (one.file.validity_at(now), one.file.expires_unix_seconds());
+            let (before, expired) = std::mem::replace(&mut one.told, (validity, expires));
+            // If the clock was set back, nothing was renewed.
+            if before == validity || (validity == Validity::Valid && expired == expires) {
                 continue;
             }
             let (events, message) = (&self.events, one.message(now));
@@ -157,7 +159,7 @@ fn files_of(config: &Config) -> Vec<Known> {
         files.extend(CertificateFile::of_server(&server.tls.clone().into(), own, clients));
     }
     let known =
-        |is_read_again| move |file| Known { file, is_read_again, told: Validity::default() };
+        |is_read_again| move |file| Known { file, is_read_again, told: (Validity::Valid, None) };
     let mut all: Vec<Known> = files.into_iter().map(known(false)).collect();
     if let StorePlace::Served(address) = &config.images.store {
         let (own, servers) = ("image store", "image store, for the server");
@@ -177,7 +179,7 @@ mod tests {
 
     fn certificates(path: &Path, is_read_again: bool) -> Certificates {
         let file = CertificateFile::read_chain(path, "NBD");
-        let known = Known { file, is_read_again, told: Validity::default() };
+        let known = Known { file, is_read_again, told: (Validity::Valid, None) };
         Certificates { events: Arc::default(), known: Mutex::new(vec![known]) }
     }
 
@@ -203,6 +205,9 @@ mod tests {
             (expires - 1, 1, ""),
             (expires, 2, "has expired on 2040-01-31"),
             (expires + DAY, 2, ""),
+            // The clock is set back, and right again.
+            (expires - 31 * DAY, 2, ""),
+            (expires, 3, "has expired on 2040-01-31"),
         ] {
             certificates.observe(now);
             assert_eq!(certificates.events.count(), count, "at {now}");
