@@ -285,11 +285,10 @@ fn empty_tree(made: &Path, name: &str) -> Result<PathBuf> {
 fn document(package: &Package, root: &Path, tree: &Path) -> Result<()> {
     let manual = tree.join("usr/share/man");
     for name in package.programs {
-        let folder = manual.join("man1");
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(&manual)?;
         let mut command = Command::new(tree.join("usr/bin").join(name));
         command.arg(if *name == "memlane" { "man" } else { "--man" });
-        printed(command.arg(folder))?;
+        printed(command.arg(&manual))?;
     }
     printed(Command::new("gzip").args(["-9", "-n", "--recursive"]).arg(manual))?;
     for (name, word) in COMPLETED.iter().filter(|(name, _)| package.programs.contains(name)) {

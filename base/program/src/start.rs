@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::{fs, io};
 
 use anyhow::{Context, ensure};
-use clap::{CommandFactory, Parser};
+use clap::{Command, CommandFactory, Parser};
+use clap_mangen::Man;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -24,13 +26,31 @@ pub fn run<O: Parser>(start: impl FnOnce(O) -> anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// Writes the manual pages of a program with options `O` to `folder`.
+/// Section of the manual for daemons and the administration of a system.
+const MANUAL_SECTION: &str = "8";
+
+/// Writes the manual pages of a server with options `O` to the folder `man8` in `folder`.
 ///
 /// # Errors
-/// The folder cannot be written to.
+/// `folder` does not exist, or cannot be written to.
 pub fn write_manual<O: CommandFactory>(folder: &Path) -> anyhow::Result<()> {
-    let written = clap_mangen::generate_to(O::command(), folder);
+    let folder = folder.join(format!("man{MANUAL_SECTION}"));
+    let mut command = O::command().disable_help_subcommand(true);
+    command.build();
+    let made = match fs::create_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    let written = made.and_then(|()| write_pages(command, &folder));
     written.with_context(|| format!("cannot write to {}", folder.display()))
+}
+
+/// Writes the page of a command, and of each command below it.
+fn write_pages(command: Command, folder: &Path) -> io::Result<()> {
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        write_pages(command.clone(), folder)?;
+    }
+    Man::new(command).section(MANUAL_SECTION).generate_to(folder).map(drop)
 }
 
 /// Directive beside the level `info`, unless the filter has another one for the same target: the
@@ -152,12 +172,26 @@ mod tests {
     fn a_manual_is_written_to_a_folder_that_is_there() {
         #[derive(Parser)]
         #[command(name = "memlane-nothing")]
-        struct Options {}
+        struct Options {
+            #[command(subcommand)]
+            _command: Option<Below>,
+        }
+        #[derive(clap::Subcommand)]
+        enum Below {
+            User,
+        }
         let dir = tempfile::tempdir().expect("a directory");
-        write_manual::<Options>(dir.path()).expect("there is room");
-        assert!(dir.path().join("memlane-nothing.1").exists());
+        for _ in 0..2 {
+            write_manual::<Options>(dir.path()).expect("there is room");
+        }
+        for page in ["memlane-nothing", "memlane-nothing-user"] {
+            let text = fs::read_to_string(dir.path().join(format!("man8/{page}.8")));
+            let text = text.expect("it was written");
+            assert!(text.contains(&format!(".TH {page} 8")), "{text}");
+        }
         let folder = dir.path().join("none");
         let error = write_manual::<Options>(&folder).expect_err("it is not there");
+        let folder = folder.join("man8");
         assert_eq!(error.to_string(), format!("cannot write to {}", folder.display()));
     }
 }

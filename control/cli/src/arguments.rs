@@ -171,7 +171,7 @@ pub(crate) enum Command {
 
     /// Write a manual page for each command
     Man {
-        /// The folder, such as /usr/local/share/man/man1
+        /// The folder of all sections, such as /usr/local/share/man
         folder: PathBuf,
     },
 }

@@ -283,14 +283,20 @@ fn each_program_has_its_manual_pages() {
         std::process::Command::new(programs.join("memlane")).arg("man").arg(folder.path()).output();
     let written = written.expect("the command line runs");
     assert!(written.status.success(), "{written:?}");
-    for (page, word) in [("memlane-volume-create.1", "durability"), ("memlaned.1", "pool\\-size")] {
+    for (page, word) in [
+        ("man1/memlane-volume-create.1", "durability"),
+        ("man8/memlaned.8", "pool\\-size"),
+        ("man8/memlaned.8", ".TH memlaned 8"),
+    ] {
         let page = std::fs::read_to_string(folder.path().join(page)).expect("a page");
         assert!(page.contains(word), "{page}");
     }
-    // A package with this page would conflict with the package of the console.
-    let of_console = folder.path().join("memlane-console.1");
+    // A package with this page would conflict with earlier packages of the console.
+    let commands = folder.path().join("man1");
+    let of_console = commands.join("memlane-console.1");
     assert!(!of_console.exists(), "a page of a program that is not here");
-    assert!(folder.path().join("memlane-console-token-create.1").exists(), "one of its commands");
+    assert!(commands.join("memlane-console-token-create.1").exists(), "one of its commands");
+    assert!(!commands.join("memlaned.1").exists(), "it is a daemon");
 }
 
 #[test]

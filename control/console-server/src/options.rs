@@ -150,7 +150,7 @@ pub(crate) struct Options {
     #[arg(long, hide = true)]
     pub(crate) has_page: bool,
 
-    /// Write a manual page to this folder, and do nothing else
+    /// Write the manual page to man8 in this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
 }

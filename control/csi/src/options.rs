@@ -46,7 +46,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub(crate) log: String,
 
-    /// Write a manual page to this folder, and do nothing else
+    /// Write the manual page to man8 in this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
 }

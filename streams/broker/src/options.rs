@@ -32,7 +32,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Write manual pages to this folder, and do nothing else.
+    /// Write manual pages to man8 in this folder, and do nothing else.
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
 

@@ -43,8 +43,8 @@ use rest_client::Client;
 const BENCH_PROGRAM: &str = "memlane-bench";
 
 /// Programs in the same directory that write their own manual pages.
-const OTHER_PROGRAMS: [&str; 4] =
-    ["memlaned", "memlane-broker", "memlane-console", "memlane-machines"];
+const OTHER_PROGRAMS: [&str; 5] =
+    ["memlaned", "memlane-broker", "memlane-console", "memlane-csi", "memlane-machines"];
 
 /// Executes the command.
 pub(crate) fn run(arguments: Arguments) -> Result<Report, Failure> {
@@ -333,17 +333,19 @@ fn bench(mut arguments: Vec<std::ffi::OsString>, json: bool) -> Failure {
     Failure::other(format!("cannot start {}: {error}{hint}", program.display()))
 }
 
-/// Writes a page for the program and one for each command, as `man memlane-volume-create` finds
-/// them. The servers in the same directory write their own. The group `console` gets no page,
-/// because the server's package contains a page of that name.
+/// Writes a page for the program and one for each command to `man1`, as `man memlane-volume-create`
+/// finds them. The servers in the same directory write their own to `man8`. Earlier versions wrote
+/// these to `man1`, and their package of the console has such a page. So they are removed, and the
+/// group `console` gets no page.
 fn write_manual(folder: &Path) -> Result<Report, Failure> {
     let failed = |why: &str| {
         Failure::other(format!("cannot write manual pages to {}: {why}", folder.display()))
     };
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+    let commands = folder.join("man1");
+    std::fs::create_dir_all(&commands)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), &commands))
         .map_err(|error| failed(&error.to_string()))?;
-    for page in OTHER_PROGRAMS.map(|program| folder.join(format!("{program}.1"))) {
+    for page in OTHER_PROGRAMS.map(|program| commands.join(format!("{program}.1"))) {
         match std::fs::remove_file(&page) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(failed(&error.to_string()));

@@ -77,7 +77,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "IMAGE")]
     accept_loss: Option<u32>,
 
-    /// Write a manual page to this folder, and do nothing else
+    /// Write the manual page to man8 in this folder, and do nothing else
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) man: Option<PathBuf>,
 
