@@ -264,6 +264,8 @@ pub struct Replayed {
     pub transactions: u64,
     /// Number of blocks whose contents are damaged in the journal. Reads of them fail.
     pub damaged_blocks: u64,
+    /// Last segment, and the offset in it at which the last transaction ends.
+    pub(crate) end: Option<(u32, u32)>,
     /// Error at which the replay ended before the end of the journal. The state is consistent as of
     /// one instant.
     pub ended_early: Option<JournalError>,
@@ -291,6 +293,7 @@ pub(crate) fn replay_onto(
     Ok(Replayed {
         transactions: recovered.transactions,
         damaged_blocks: recovered.damaged_blocks,
+        end: recovered.end,
         ended_early,
         guarantees_lost,
         left_out: replay.into_left_out(),

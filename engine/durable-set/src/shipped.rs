@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 
 use image::{ExtractHeader, ExtractName, ImageError, ImageStore, OpenImage};
 use image::{claimant_of, read_extract};
-use journal::format::{PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader, TransactionHead};
-use journal::{JournalError, segment_file_name};
+use journal::format::{
+    PreviousEnd, SEGMENT_HEADER_BYTES, SegmentHeader, TRANSACTION_HEADER_BYTES, TransactionHead,
+};
+use journal::{JournalError, JournalErrorKind, segment_file_name};
 use sealing::SetKey;
 use storage::{
     AlignedBuffer, FileInfo, Folder, StableFile, StorageAction, StorageError, StorageErrorKind,
@@ -101,7 +103,42 @@ impl ShippedJournal {
         key: Option<&SetKey>,
         image: &OpenImage,
     ) -> Result<Replayed, JournalError> {
-        replay_onto(engine, &self.folder, key, image.summary().set_id, covered_by(image))
+        let set_id = image.summary().set_id;
+        let mut replayed = replay_onto(engine, &self.folder, key, set_id, covered_by(image))?;
+        if replayed.ended_early.is_none() {
+            replayed.ended_early = self.damage_after(replayed.end)?;
+        }
+        Ok(replayed)
+    }
+
+    /// Returns the damage at which the replay of the last segment has ended, if any. There it looks
+    /// like a transaction whose write was cut off. But all that was shipped had been written; only
+    /// the rest of a long transaction may not have been shipped yet.
+    fn damage_after(&self, end: Option<(u32, u32)>) -> Result<Option<JournalError>, JournalError> {
+        let Some((number, offset)) = end else { return Ok(None) };
+        let Some(segment) = self.folder.segments.get(&number) else { return Ok(None) };
+        let left_bytes = segment.end.saturating_sub(offset) as usize;
+        if left_bytes == 0 {
+            return Ok(None);
+        }
+        let name = segment_file_name(number);
+        let failed = |error: StorageError| JournalError {
+            kind: JournalErrorKind::Disk,
+            what: format!("cannot read {name}"),
+            source: Some(error.into()),
+        };
+        let file = self.folder.open(&name).map_err(failed)?;
+        let mut head = [0; TRANSACTION_HEADER_BYTES];
+        file.read(u64::from(offset), &mut head).map_err(failed)?;
+        let is_long = |it: TransactionHead| it.sizes.total_bytes() > left_bytes;
+        Ok(match TransactionHead::decode(&head).is_ok_and(is_long) {
+            true => None,
+            false => Some(JournalError {
+                kind: JournalErrorKind::Damaged,
+                what: format!("the transaction at byte {offset} of {name} is damaged"),
+                source: None,
+            }),
+        })
     }
 
     /// Finds what `writer` has shipped of a set's journal after sequence `from`. Fails if the store

@@ -83,6 +83,8 @@ impl Change<'_> {
 pub struct Recovered {
     /// Sequence number after the last transaction.
     pub next_sequence: u64,
+    /// Number of the last segment, and the offset in it at which the last transaction ends.
+    pub end: Option<(u32, u32)>,
     pub transactions: u64,
     pub blocks: u64,
     /// Number of blocks whose contents are damaged in the journal, and the segments that should
@@ -120,7 +122,8 @@ pub fn recover_until_damage(
         found => found?,
     };
     let next_sequence = chain.next_sequence().max(from.0);
-    let report = Recovered { next_sequence, ..Recovered::default() };
+    let end = chain.links.last().map(|link| (link.header.number, link.end.offset));
+    let report = Recovered { next_sequence, end, ..Recovered::default() };
     let pages = PageFetcher::new(folder, key, &chain);
     let contents = Box::new([0; BLOCK_BYTES]);
     let opened = Vec::new();

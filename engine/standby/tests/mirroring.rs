@@ -300,7 +300,14 @@ fn damage(shared: &Shared, (name, length): (ExtractName, u64), byte: usize) {
 #[test]
 fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
     const HEAD_BYTES: usize = 4096;
-    for (byte, why) in [(1, "ends early"), (HEAD_BYTES + 77, "damaged blocks")] {
+    for (damaged, byte, why) in [
+        (3, 1, "ends early"),
+        (3, HEAD_BYTES + 77, "damaged blocks"),
+        // In the last one it looks like the end of the journal.
+        (4, 1, "ends early"),
+        (4, 70, "ends early"),
+        (4, HEAD_BYTES + 77, "ends early"),
+    ] {
         let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
         let (writer, mut shipper, volume) = begin_one(&shared);
         for block in 1..=4 {
@@ -308,7 +315,7 @@ fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
             flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
         }
         let extracts = shared.images().extracts().expect("it answers");
-        damage(&shared, extracts[extracts.len() - 2], byte);
+        damage(&shared, extracts[extracts.len() + damaged - 5], byte);
         let standby = shared.standby();
         let refused = promote(&standby, LossPolicy::Refuse).expect_err("a flush is damaged");
         assert_eq!(refused.kind, StandbyErrorKind::Loss);
@@ -316,9 +323,9 @@ fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
         assert!(standby.engine().is_restoring(), "it is still a standby");
         let promoted = promote(&standby, LossPolicy::Accept).expect("it is accepted");
         assert!(!promoted.is_complete, "{promoted:?}");
-        check_read(&standby, 2);
+        check_read(&standby, damaged as u64 - 1);
         let volume = standby.engine().volume("one").expect("it is there");
-        assert!(read(&volume, 3) != Ok(noise(3)), "it was damaged");
+        assert!(read(&volume, damaged as u64) != Ok(noise(damaged as u64)), "it was damaged");
     }
 }
 
