@@ -87,6 +87,11 @@ fn a_pool_gets_its_memory_after_a_start_with_a_wrong_size() -> Result<()> {
     let mut daemon = Daemon::prepare("128".to_owned(), "--no-fuse".to_owned())?;
     daemon.launch()?;
     ensure!(daemon.wait_until_ready().is_err(), "a pool has 128 bytes");
+    let folder = daemon.run_dir().join("pool");
+    if is_root() {
+        // As a start is killed before it has created the pool.
+        Tool::new("mount -t tmpfs -o size=1m,mode=0700 memlane").arg(&folder).check()?;
+    }
     daemon.set_pool_size("64MiB");
     daemon.start_again()?;
     daemon.memlane("volume create db --size 16MiB")?;
