@@ -38,13 +38,18 @@ impl Wishes {
         self.restart.clone()
     }
 
-    /// Waits for the next request. A stop has priority over a restart, and a restart over a reload.
+    /// Waits for the next request. A stop has priority over a restart, and a restart over a reload,
+    /// which follows it.
     pub(crate) fn next(&self) -> Wanted {
         // Without a sender, nothing else could stop the daemon.
         let first = self.wanted.recv().unwrap_or(Wanted::Stop);
         let all: Vec<Wanted> = [first].into_iter().chain(self.wanted.try_iter()).collect();
         let mut in_order = [Wanted::Stop, Wanted::Restart].into_iter();
-        in_order.find(|wanted| all.contains(wanted)).unwrap_or(Wanted::Reload)
+        let next = in_order.find(|wanted| all.contains(wanted)).unwrap_or(Wanted::Reload);
+        if next == Wanted::Restart && all.contains(&Wanted::Reload) {
+            self.restart.0.send(Wanted::Reload).expect("its receiver is here");
+        }
+        next
     }
 }
 
@@ -95,6 +100,7 @@ mod tests {
         ask(Wanted::Reload);
         wanted.restart().ask();
         assert_eq!(wanted.next(), Wanted::Restart);
+        assert_eq!(wanted.next(), Wanted::Reload);
         wanted.restart().ask();
         ask(Wanted::Stop);
         assert_eq!(wanted.next(), Wanted::Stop);
