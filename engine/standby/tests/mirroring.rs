@@ -9,7 +9,7 @@ use std::thread;
 
 use block_device::BlockDevice;
 use durable_set::{MirrorPolicy, MirrorState, Shipped, Shipper};
-use image::{ClaimedStore, ExtractName, ImageStore, ObjectName, StoreWriter};
+use image::{ClaimedStore, Claims, ExtractName, ImageStore, ObjectName, StoreWriter};
 use image::{encode_extract, read_extract};
 use powercut::{Cut, Loss};
 use sealing::WrappingKey;
@@ -327,6 +327,34 @@ fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
         let volume = standby.engine().volume("one").expect("it is there");
         assert!(read(&volume, damaged as u64) != Ok(noise(damaged as u64)), "it was damaged");
     }
+}
+
+#[test]
+fn an_extract_that_is_damaged_while_the_store_is_claimed_refuses_a_promotion() {
+    let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
+    let (writer, mut shipper, volume) = begin_one(&shared);
+    for block in 1..=4 {
+        write(&volume, block, block);
+        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
+    }
+    let standby = shared.standby();
+    standby.follow();
+    let store = shared.images();
+    let (name, length) = store.extracts().expect("it answers")[1];
+    // The standby has verified it before.
+    let mut damage_it = |_: &Claims| {
+        let mut bytes = AlignedBuffer::zeroed(usize::try_from(length).expect("short"));
+        store.read(ObjectName::Extract(name), 0, &mut bytes)?;
+        bytes[5000] ^= 1;
+        store.remove(ObjectName::Extract(name))?;
+        store.put_extract(name, &bytes)
+    };
+    let (writer, follower) = (1_u128 << 100, standby.follower());
+    let promoted =
+        follower.promote_after(writer, LossPolicy::Refuse, &mut damage_it, &mut |_| Ok(()));
+    let refused = promoted.expect_err("a flush is lost");
+    assert_eq!(refused.kind, StandbyErrorKind::Loss, "{refused:?}");
+    assert!(standby.engine().is_restoring(), "it is still a standby");
 }
 
 /// A removal of covered extracts that a kill or a power loss ends leaves some of them.
