@@ -133,7 +133,7 @@ impl Connection {
     /// made by SET LOCAL.
     pub(super) async fn commit_work(&mut self) -> Result<(), SqlError> {
         if self.work.has_inserted() {
-            self.wait_for_rate(Flow::Inserted).await.inspect_err(|_| self.roll_back_work())?;
+            self.wait_for_rate(Flow::Inserted).await?;
             self.server.host.charge(&self.client, Flow::Inserted, self.work.inserted_bytes);
             let inserted = std::mem::take(&mut self.work.inserted);
             let published = Arc::clone(&self.server.host).publish(inserted).await;

@@ -81,42 +81,42 @@ fn trim_blanks(tokens: &mut Vec<TokenWithSpan>) {
             && is(it[2], &sides)
             && is(it[3], &[Keyword::FROM])
     });
-    let found: Vec<_> = found.map(|it| it[3]).collect();
-    for at in found.into_iter().rev() {
-        let (token, span) = (Token::SingleQuotedString(" ".to_owned()), tokens[at].span);
-        tokens.insert(at, TokenWithSpan { token, span });
-    }
+    let mut found = found.map(|it| it[3]).collect::<Vec<_>>().into_iter().peekable();
+    let with_blank = |(at, it): (usize, TokenWithSpan)| {
+        let blank = || Token::SingleQuotedString(" ".to_owned());
+        let blank = found.next_if_eq(&at).map(|_| TokenWithSpan { token: blank(), span: it.span });
+        blank.into_iter().chain([it])
+    };
+    *tokens = std::mem::take(tokens).into_iter().enumerate().flat_map(with_blank).collect();
 }
 
 /// Replaces ISNULL and NOTNULL, which the parser takes for aliases.
 fn spell_null_tests(tokens: &mut Vec<TokenWithSpan>) {
-    let mut at = 0;
-    let mut before = Token::EOF;
-    while at < tokens.len() {
-        let words: &[&str] = match &tokens[at].token {
-            Token::Word(word) if word.quote_style.is_some() => &[],
+    let mut spelled = Vec::with_capacity(tokens.len());
+    let mut is_name = false;
+    for it in std::mem::take(tokens) {
+        let words: &[&str] = match &it.token {
+            Token::Word(word) if word.quote_style.is_some() || is_name => &[],
             Token::Word(word) if word.value.eq_ignore_ascii_case("ISNULL") => &["IS", "NULL"],
             Token::Word(word) if word.value.eq_ignore_ascii_case("NOTNULL") => {
                 &["IS", "NOT", "NULL"]
             }
             _ => &[],
         };
-        let is_name = match &before {
+        is_name = match &it.token {
+            Token::Whitespace(_) => is_name,
             Token::Period => true,
             Token::Word(word) => word.keyword == Keyword::AS,
             _ => false,
         };
-        if !words.is_empty() && !is_name {
-            let span = tokens[at].span;
-            let token = |word: &&str| TokenWithSpan { token: Token::make_keyword(word), span };
-            tokens.splice(at..=at, words.iter().map(token));
-            at += words.len() - 1;
+        let span = it.span;
+        let token = |word: &&str| TokenWithSpan { token: Token::make_keyword(word), span };
+        match words.is_empty() {
+            true => spelled.push(it),
+            false => spelled.extend(words.iter().map(token)),
         }
-        if !matches!(tokens[at].token, Token::Whitespace(_)) {
-            before = tokens[at].token.clone();
-        }
-        at += 1;
     }
+    *tokens = spelled;
 }
 
 /// Removes words without an effect: ONLY before the name of a table, because no table inherits from
@@ -148,10 +148,13 @@ fn leave_out_no_exclusion(tokens: &mut Vec<TokenWithSpan>) {
     let words = ["EXCLUDE", "NO", "OTHERS"];
     let found =
         places.windows(3).filter(|it| it.iter().zip(words).all(|(at, it)| is_word(*at, it)));
-    let found: Vec<_> = found.flatten().copied().collect();
-    for at in found.into_iter().rev() {
-        tokens.remove(at);
-    }
+    let mut found = found.flatten().copied().collect::<Vec<_>>().into_iter().peekable();
+    let mut at = 0;
+    tokens.retain(|_| {
+        let is_left_out = found.next_if_eq(&at).is_some();
+        at += 1;
+        !is_left_out
+    });
 }
 
 fn refused_words(tokens: &[TokenWithSpan]) -> Option<SqlError> {

@@ -13,7 +13,7 @@ use crate::error::{SqlError, SqlState};
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum nesting of brackets, and maximum number of operators of an expression with those of one
-/// part in brackets at each level: both determine the depth of the plan.
+/// part in brackets at each level, and of set operations: both determine the depth of the plan.
 const NESTING_MAX: usize = 50;
 const OPERATOR_DEPTH_MAX: usize = 500;
 
@@ -23,31 +23,12 @@ const OPERATOR_COUNT_MAX: usize = 2_000;
 
 /// Keyword operators, each of which can follow another one without parentheses.
 const OPERATORS: &[&str] = &[
-    "AND",
-    "AT",
-    "BETWEEN",
-    "CASE",
-    "COLLATE",
-    "EXCEPT",
-    "ILIKE",
-    "IN",
-    "INTERSECT",
-    "IS",
-    "ISNULL",
-    "JOIN",
-    "LIKE",
-    "MEMBER",
-    "MINUS",
-    "NOT",
-    "NOTNULL",
-    "OR",
-    "OVERLAPS",
-    "REGEXP",
-    "RLIKE",
-    "SIMILAR",
-    "UNION",
-    "XOR",
+    "AND", "AT", "BETWEEN", "CASE", "COLLATE", "ILIKE", "IN", "IS", "ISNULL", "JOIN", "LIKE",
+    "MEMBER", "NOT", "NOTNULL", "OR", "OVERLAPS", "REGEXP", "RLIKE", "SIMILAR", "XOR",
 ];
+
+/// Operators that nest although commas may stand between them.
+const SET_OPERATORS: &[&str] = &["EXCEPT", "INTERSECT", "MINUS", "UNION"];
 
 /// The words of one statement, including white space.
 #[derive(Clone, Debug, Default)]
@@ -211,7 +192,10 @@ fn check(words: &Words) -> Result<(), SqlError> {
             Token::Word(word) if word.quote_style.is_none() => {
                 let name = word.value.to_ascii_uppercase();
                 has_with |= name == "WITH";
-                operators.add(usize::from(OPERATORS.contains(&&*name)));
+                match SET_OPERATORS.contains(&&*name) {
+                    true => operators.add_set_operation(),
+                    false => operators.add(usize::from(OPERATORS.contains(&&*name))),
+                }
             }
             Token::DoubleQuotedByteStringLiteral(_)
             | Token::TripleSingleQuotedString(_)
@@ -266,20 +250,23 @@ struct Operators {
 /// Operators in one pair of brackets.
 #[derive(Default)]
 struct Level {
-    /// Operators of the current item of a list, and the most that are nested in it in brackets.
+    /// Operators of the current item of a list, and the most of an item before.
     own: usize,
+    most: usize,
+    /// The most operators in brackets in an item. A subquery behind FROM is nested in all of them.
     nested: usize,
-    /// The most operators of an item before.
-    before: usize,
+    /// Set operations of all items.
+    sets: usize,
 }
 
 impl Level {
     fn next_item(&mut self) {
-        *self = Self { before: self.depth(), ..Self::default() };
+        self.most = self.most.max(self.own);
+        self.own = 0;
     }
 
     fn depth(&self) -> usize {
-        self.before.max(self.own + self.nested)
+        self.sets + self.most.max(self.own) + self.nested
     }
 }
 
@@ -287,6 +274,11 @@ impl Operators {
     fn add(&mut self, count: usize) {
         self.count += count;
         self.level.own += count;
+    }
+
+    fn add_set_operation(&mut self) {
+        self.count += 1;
+        self.level.sets += 1;
     }
 
     fn open(&mut self) {
@@ -358,18 +350,22 @@ mod tests {
         let wide = format!("select 1{}", "+1".repeat(1_001));
         let tests = format!("select 1{}", " is null".repeat(501));
         let sets = format!("select 1{}", " intersect select 1".repeat(501));
+        let sets_of_two = format!("select 1, 2{}", " union select 1, 2".repeat(501));
         let rows = |count: usize| format!("select 1{}", " or (a = 1 and b = 2)".repeat(count));
         let with = format!("with q as (select 1) {}", rows(126));
         let deep_rows = format!("select ({}){}", &rows(250)[7..], "+1".repeat(251));
+        let from = format!("select 1{0}, 0 from (select 1{0}, 0) t", "+1".repeat(251));
         let long = format!("select '{}'", "x".repeat(TEXT_BYTES_MAX));
         for (text, state) in [
             (deep, SqlState::TOO_COMPLEX),
             (wide, SqlState::TOO_COMPLEX),
             (tests, SqlState::TOO_COMPLEX),
             (sets, SqlState::TOO_COMPLEX),
+            (sets_of_two, SqlState::TOO_COMPLEX),
             (rows(498), SqlState::TOO_COMPLEX),
             (with, SqlState::TOO_COMPLEX),
             (deep_rows, SqlState::TOO_COMPLEX),
+            (from, SqlState::TOO_COMPLEX),
             (format!("select {}", vec!["1+1"; 2_001].join(",")), SqlState::TOO_COMPLEX),
             (long, SqlState::TOO_LARGE),
             ("select 'open".to_owned(), SqlState::SYNTAX),

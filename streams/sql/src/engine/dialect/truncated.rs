@@ -41,7 +41,7 @@ fn moment(data_type: &DataType) -> Option<DataType> {
     let zone = match data_type {
         DataType::Timestamp(_, zone) => zone.clone(),
         DataType::Date32 | DataType::Date64 | DataType::Null => Some("UTC".into()),
-        DataType::Interval(_) | DataType::Time64(_) => {
+        DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_) => {
             return Some(DataType::Interval(IntervalUnit::MonthDayNano));
         }
         // A literal or an untyped parameter.
