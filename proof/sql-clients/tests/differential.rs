@@ -108,7 +108,11 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
     ),
     ("SELECT time '1020'", Fails("0A000"), Gives("10:20:00")),
     ("SELECT 'aa' ~ '(a)\\1'", Fails("0A000"), Gives("t")),
-    ("SELECT max(interval '1 day')", Fails("0A000"), Gives("1 day")),
+    (
+        "SELECT max(i) FROM (VALUES (interval '1 month'), ('30 days')) t(i)",
+        Fails("0A000"),
+        Gives("30 days"),
+    ),
     (
         "SELECT array_agg(a) FROM (SELECT a FROM (VALUES (1, interval '1 day')) t(a, i) \
          ORDER BY i) s",

@@ -4,7 +4,7 @@
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, FieldRef, Float32Type, Float64Type,
+    DECIMAL128_MAX_PRECISION, DataType, FieldRef, Float32Type, Float64Type, IntervalUnit,
 };
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::functions_aggregate::sum::Sum as EngineSum;
@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
+use super::dialect::IntervalSum;
 use super::float_sums::{FloatSum, FloatSums, Moving};
 use super::names::AVERAGED;
 
@@ -81,7 +82,7 @@ impl AggregateUDFImpl for Sum {
             it if is_narrow(it) => it.clone(),
             DataType::Float32 if self.reals == Reals::Real => DataType::Float32,
             it if it.is_floating() => DataType::Float64,
-            it @ (DataType::Duration(_) | DataType::Interval(_)) => it.clone(),
+            it if is_interval(it) => it.clone(),
             it if it.is_decimal() => it.clone(),
             other => return plan_err!("Invalid function 'sum' of {other}"),
         };
@@ -92,11 +93,17 @@ impl AggregateUDFImpl for Sum {
         match types {
             [argument] if is_narrow(argument) => Ok(DataType::Int64),
             [DataType::Float32] => Ok(DataType::Float32),
+            [argument] if is_interval(argument) => {
+                Ok(DataType::Interval(IntervalUnit::MonthDayNano))
+            }
             _ => self.engine.return_type(types),
         }
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if takes_intervals(&args) {
+            return Ok(Box::new(IntervalSum::default()));
+        }
         match float_of(&args) {
             Some(DataType::Float32) => return Ok(Box::new(FloatSum::<Float32Type>::default())),
             Some(_) => return Ok(Box::new(FloatSum::<Float64Type>::default())),
@@ -112,7 +119,7 @@ impl AggregateUDFImpl for Sum {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        self.engine.groups_accumulator_supported(args)
+        !takes_intervals(&args) && self.engine.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(
@@ -133,6 +140,9 @@ impl AggregateUDFImpl for Sum {
         &self,
         args: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn Accumulator>> {
+        if takes_intervals(&args) {
+            return Ok(Box::new(IntervalSum::default()));
+        }
         match float_of(&args) {
             Some(DataType::Float32) => return Ok(Box::new(Moving::<Float32Type>::sum())),
             Some(_) => return Ok(Box::new(Moving::<Float64Type>::sum())),
@@ -151,6 +161,14 @@ impl AggregateUDFImpl for Sum {
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
     }
+}
+
+fn is_interval(argument: &DataType) -> bool {
+    matches!(argument, DataType::Duration(_) | DataType::Interval(_))
+}
+
+fn takes_intervals(args: &AccumulatorArgs<'_>) -> bool {
+    args.expr_fields.first().is_some_and(|it| is_interval(it.data_type()))
 }
 
 fn takes_narrow(args: &AccumulatorArgs<'_>) -> bool {

@@ -248,15 +248,6 @@ pub(crate) struct Interval {
     pub(crate) us: i64,
 }
 
-impl Interval {
-    /// Returns the interval between two times: whole days and the remainder.
-    pub(crate) fn of_difference(us: i64) -> Self {
-        // 64 bits of microseconds hold fewer days.
-        let days = i32::try_from(us / DAY_US).expect("fewer than 2^27 days");
-        Self { months: 0, days, us: us % DAY_US }
-    }
-}
-
 /// Appends a timestamp, given in microseconds since 1970, followed by `zone`.
 pub(crate) fn put_timestamp(out: &mut BytesMut, us: i64, zone: &str) {
     let days = us.div_euclid(DAY_US);
@@ -319,9 +310,6 @@ mod tests {
             let interval = Interval { months, days, us };
             assert_eq!(text(|out| put_interval(out, interval, IntervalStyle::Iso8601)), expected);
         }
-        let Interval { days, us, .. } = Interval::of_difference(-25 * HOUR_US);
-        assert_eq!((days, us), (-1, -HOUR_US));
-        Interval::of_difference(i64::MIN);
     }
 
     #[test]

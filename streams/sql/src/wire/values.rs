@@ -4,10 +4,9 @@ use bytes::{BufMut, BytesMut};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Decimal256Type,
-    DurationMicrosecondType, Field, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
-    TimestampMicrosecondType, UInt32Type,
+    DECIMAL128_MAX_PRECISION, DataType, Date32Type, Decimal128Type, Decimal256Type, Field,
+    Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType,
+    IntervalUnit, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType, UInt32Type,
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -118,7 +117,6 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         DataType::Timestamp(TimeUnit::Microsecond, _) => return Ok(array.clone()),
         DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
         DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
-        DataType::Duration(_) => DataType::Duration(TimeUnit::Microsecond),
         DataType::Dictionary(_, values) => values.as_ref().clone(),
         _ => return Ok(array.clone()),
     };
@@ -169,7 +167,6 @@ impl<'a> Column<'a> {
                 | DataType::Time64(TimeUnit::Microsecond)
                 | DataType::Timestamp(TimeUnit::Microsecond, _)
                 | DataType::Interval(_)
-                | DataType::Duration(_)
                 | DataType::List(_)
                 | DataType::Null
         );
@@ -259,7 +256,7 @@ fn put_text(array: &ArrayRef, row: usize, style: IntervalStyle, out: &mut BytesM
             let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
             put_timestamp(out, us, if zone.is_some() { "+00" } else { "" });
         }
-        DataType::Interval(_) | DataType::Duration(_) => {
+        DataType::Interval(_) => {
             put_interval(out, interval(array, row), style);
         }
         DataType::List(_) => put_list(&array.as_list::<i32>().value(row), style, out),
@@ -324,7 +321,7 @@ fn put_binary(array: &ArrayRef, row: usize, out: &mut BytesMut) {
             let us = array.as_primitive::<TimestampMicrosecondType>().value(row);
             out.put_i64(us.wrapping_sub(EPOCH_US));
         }
-        DataType::Interval(_) | DataType::Duration(_) => {
+        DataType::Interval(_) => {
             let Interval { months, days, us } = interval(array, row);
             out.put_i64(us);
             out.put_i32(days);
@@ -409,13 +406,7 @@ pub(crate) fn output_texts(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// Returns an interval, or the difference of two times as one.
 fn interval(array: &ArrayRef, row: usize) -> Interval {
-    match array.as_primitive_opt::<IntervalMonthDayNanoType>() {
-        Some(array) => {
-            let it = array.value(row);
-            Interval { months: it.months, days: it.days, us: it.nanoseconds / 1_000 }
-        }
-        None => Interval::of_difference(array.as_primitive::<DurationMicrosecondType>().value(row)),
-    }
+    let it = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
+    Interval { months: it.months, days: it.days, us: it.nanoseconds / 1_000 }
 }

@@ -145,6 +145,14 @@ fn with_time(
     }
 }
 
+/// Converts the difference of two times, which the engine would add and compare as one number, to
+/// an interval.
+pub(super) fn difference(expr: Expr, schema: &DFSchema) -> Expr {
+    let is_difference = matches!(&expr, Expr::BinaryExpr(it) if it.op == Operator::Minus)
+        && matches!(type_of(&expr, schema), Ok(DataType::Duration(_)));
+    if is_difference { interval_of_time().call(vec![expr]) } else { expr }
+}
+
 /// Plans `&&`, `@>` and `<@` of arrays. Leaves other types to the engine.
 fn of_arrays(expr: RawBinaryExpr, schema: &DFSchema) -> PlannerResult<RawBinaryExpr> {
     let (left, right) = operand_types(&expr, schema);

@@ -9,7 +9,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, FieldRef, Float64Type, TimeUnit, TimestampMicrosecondType,
+    DataType, FieldRef, Float64Type, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::execution::context::SessionState;
@@ -91,10 +91,9 @@ impl ScalarUDFImpl for Function {
             (Call::TimeZone, [_, DataType::Timestamp(_, Some(_))]) => {
                 DataType::Timestamp(TimeUnit::Microsecond, None)
             }
+            // Replaced by a division when the types of all operands are known.
             (Call::Average, [DataType::Interval(_) | DataType::Duration(_), _]) => {
-                return Err(
-                    SqlError::unsupported("avg of intervals is not supported").into_engine()
-                );
+                DataType::Interval(IntervalUnit::MonthDayNano)
             }
             (Call::Average, [sum, _]) if sum.is_floating() => DataType::Float64,
             (Call::Average, [sum, _]) if sum.is_numeric() || sum.is_null() => quotient_type(),

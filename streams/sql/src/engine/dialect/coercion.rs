@@ -15,6 +15,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
+use super::arithmetic::difference;
 use super::patterns::like_by_signs;
 use super::unmerged::{self, Place};
 use super::{
@@ -115,7 +116,8 @@ impl TreeNodeRewriter for Types<'_> {
         let compared = jsonb_order::compared(compared, self.schema)?;
         let compared = type_names::named(compared, self.schema)?;
         let computed = numbers::computed(compared, self.schema)?.data;
-        let expr = like_by_signs(self.engine.f_up(computed)?.data);
+        let expr = difference(self.engine.f_up(computed)?.data, self.schema);
+        let expr = like_by_signs(expr);
         numbers::check_computed(&expr, self.schema)?;
         Ok(Transformed::yes(scales::rounded(expr, self.schema)?))
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, DurationMicrosecondType, IntervalMonthDayNanoType, IntervalUnit,
-    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -194,15 +194,6 @@ fn parts(unit: Unit, array: &ArrayRef) -> Result<Vec<Option<i128>>, SqlError> {
             let array = array.as_primitive::<IntervalMonthDayNanoType>();
             let part = |months, days, ns: i64| of_interval(unit, months, days, ns / 1_000);
             array.iter().map(|it| it.map(|it| part(it.months, it.days, it.nanoseconds))).collect()
-        }
-        DataType::Duration(_) => {
-            let array = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
-            let array = array.as_primitive::<DurationMicrosecondType>();
-            let part = |us: i64| {
-                let days = i32::try_from(us / DAY_US).unwrap_or(i32::MAX);
-                of_interval(unit, 0, days, us % DAY_US)
-            };
-            array.iter().map(|it| it.map(part)).collect()
         }
         DataType::Time32(_) | DataType::Time64(_) => {
             let array = as_type(&DataType::Time64(TimeUnit::Microsecond))?;

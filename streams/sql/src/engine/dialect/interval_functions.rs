@@ -47,11 +47,18 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// Parts of an interval: months, days and microseconds.
-#[derive(Clone, Copy, Debug)]
-struct Parts {
-    months: i64,
-    days: i64,
-    us: i64,
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) months: i64,
+    pub(super) days: i64,
+    pub(super) us: i64,
+}
+
+/// Returns the length of an interval in nanoseconds.
+pub(super) fn length_of(it: IntervalMonthDayNano) -> i128 {
+    const DAY_NS: i128 = 86_400_000_000_000;
+    let days = i128::from(it.months) * i128::from(MONTH_DAYS) + i128::from(it.days);
+    days * DAY_NS + i128::from(it.nanoseconds)
 }
 
 fn interval_field() -> Field {
@@ -131,15 +138,10 @@ fn is_finite(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     Ok(ScalarValue::Boolean(row.values.first().filter(|it| !it.is_null()).map(|_| true)))
 }
 
-/// Returns the parts of an interval. The difference of two times has whole days and the remainder.
+/// Returns the parts of an interval.
 fn parts(value: &ScalarValue) -> Result<Option<Parts>, SqlError> {
     if value.is_null() {
         return Ok(None);
-    }
-    if matches!(value.data_type(), DataType::Duration(_)) {
-        let us = value.cast_to(&DataType::Duration(TimeUnit::Microsecond))?;
-        let ScalarValue::DurationMicrosecond(us) = us else { return Ok(None) };
-        return Ok(us.map(|us| Parts { months: 0, days: us / DAY_US, us: us % DAY_US }));
     }
     let value = value.cast_to(&DataType::Interval(IntervalUnit::MonthDayNano))?;
     let ScalarValue::IntervalMonthDayNano(value) = value else { return Ok(None) };
@@ -150,11 +152,11 @@ fn parts(value: &ScalarValue) -> Result<Option<Parts>, SqlError> {
     }))
 }
 
-fn range() -> SqlError {
+pub(super) fn range() -> SqlError {
     SqlError::new(SqlState::DATETIME_OVERFLOW, "interval out of range")
 }
 
-fn interval(Parts { months, days, us }: Parts) -> Result<ScalarValue, SqlError> {
+pub(super) fn interval(Parts { months, days, us }: Parts) -> Result<ScalarValue, SqlError> {
     let small = |it: i64| i32::try_from(it).map_err(|_| range());
     let (months, days) = (small(months)?, small(days)?);
     // The engine's nanoseconds have a smaller range.

@@ -6,21 +6,20 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{
-    DataType, DurationMicrosecondType, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
-};
+use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::calls::Call;
+use super::interval_aggregates::extreme;
+use super::interval_functions::{self, OVER, length_of};
 use super::interval_texts::read_text;
 use crate::error::SqlError;
-
-const DAY_NS: i128 = 86_400_000_000_000;
-const MONTH_NS: i128 = 30 * DAY_NS;
 
 /// Functions that compare their arguments.
 const COMPARING: &[&str] =
@@ -111,6 +110,14 @@ pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
         }
         Expr::InList(it) if is_one(&it.expr) => Err(unsupported("IN")),
         Expr::Case(it) if it.expr.as_deref().is_some_and(is_one) => Err(unsupported("CASE")),
+        Expr::ScalarFunction(call)
+            if call.func.name() == Call::Average.name()
+                && call.args.first().is_some_and(is_one) =>
+        {
+            let over = interval_functions::functions().into_iter().find(|it| it.name() == OVER);
+            let args = call.args.clone();
+            Ok(over.map_or(Transformed::no(expr), |over| Transformed::yes(over.call(args))))
+        }
         Expr::ScalarFunction(call) if COMPARING.contains(&call.func.name()) => {
             match call.args.iter().any(is_one) {
                 true => Err(unsupported(call.func.name())),
@@ -120,10 +127,13 @@ pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
         Expr::AggregateFunction(call) => {
             let name = call.func.name();
             let compares = call.params.distinct || COMPARING.contains(&name);
-            match compares && call.params.args.iter().any(is_one) {
-                true => Err(unsupported(name)),
-                false => Ok(Transformed::no(expr)),
+            if !compares || !call.params.args.iter().any(is_one) {
+                return Ok(Transformed::no(expr));
             }
+            let own = extreme(name).filter(|_| !call.params.distinct);
+            let func = own.ok_or_else(|| unsupported(name))?;
+            let params = call.params.clone();
+            Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
         }
         Expr::WindowFunction(call) => {
             let params = &call.params;
@@ -189,22 +199,8 @@ impl ScalarUDFImpl for Length {
 }
 
 fn lengths(array: &ArrayRef) -> Result<ArrayRef> {
-    let found: Decimal128Array = match array.data_type() {
-        DataType::Duration(_) => {
-            let spans = cast(array, &DataType::Duration(TimeUnit::Microsecond))?;
-            let spans = spans.as_primitive::<DurationMicrosecondType>();
-            spans.iter().map(|it| it.map(|it| i128::from(it) * 1_000)).collect()
-        }
-        _ => {
-            let spans = cast(array, &DataType::Interval(IntervalUnit::MonthDayNano))?;
-            let spans = spans.as_primitive::<IntervalMonthDayNanoType>();
-            let length = |it: datafusion::arrow::datatypes::IntervalMonthDayNano| {
-                i128::from(it.months) * MONTH_NS
-                    + i128::from(it.days) * DAY_NS
-                    + i128::from(it.nanoseconds)
-            };
-            spans.iter().map(|it| it.map(length)).collect()
-        }
-    };
+    let spans = cast(array, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    let spans = spans.as_primitive::<IntervalMonthDayNanoType>();
+    let found: Decimal128Array = spans.iter().map(|it| it.map(length_of)).collect();
     Ok(Arc::new(found.with_precision_and_scale(38, 0)?))
 }

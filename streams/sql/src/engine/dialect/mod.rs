@@ -28,6 +28,7 @@ mod groupings;
 mod guards;
 mod inexact;
 mod integers;
+mod interval_aggregates;
 mod interval_functions;
 mod interval_texts;
 mod intervals;
@@ -117,6 +118,7 @@ pub(super) use conversions::{To, call as conversion_call, lenient, udf as conver
 pub(super) use forms::check as check_forms;
 pub(super) use guards::{Guards, guarded};
 pub(super) use integers::Integers;
+pub(super) use interval_aggregates::IntervalSum;
 pub(super) use kinds::KnownOperators;
 pub(super) use known::{Columns, Unknown};
 pub(super) use loose::{names_of_rows, of_row};

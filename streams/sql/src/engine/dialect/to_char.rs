@@ -6,8 +6,8 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{
-    DataType, DurationMicrosecondType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    IntervalUnit, TimeUnit, TimestampMicrosecondType,
+    DataType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
@@ -138,13 +138,6 @@ fn moments(values: &ArrayRef) -> Result<Vec<Option<Moment>>> {
             let spans = spans.as_primitive::<IntervalMonthDayNanoType>();
             return Ok(spans.iter().map(|it| it.map(Moment::of_interval)).collect());
         }
-        // A difference of times consists of days and a rest.
-        DataType::Duration(_) => {
-            let spans = cast(values, &DataType::Duration(TimeUnit::Microsecond))?;
-            let spans = spans.as_primitive::<DurationMicrosecondType>().iter();
-            let moment = |us: i64| Moment { day: us / DAY_US, ..Moment::of_rest(us % DAY_US) };
-            return Ok(spans.map(|it| it.map(moment)).collect());
-        }
         DataType::Timestamp(_, zone) => zone.clone(),
         _ => None,
     };
@@ -256,21 +249,12 @@ impl Moment {
 
     /// The parts of an interval, of which each has its own sign.
     fn of_interval(interval: IntervalMonthDayNano) -> Self {
+        let us = interval.nanoseconds / 1_000;
         Self {
             year: i64::from(interval.months / 12),
             month: i64::from(interval.months % 12),
             day: interval.days.into(),
-            ..Self::of_rest(interval.nanoseconds / 1_000)
-        }
-    }
-
-    /// An interval without months and days.
-    fn of_rest(us: i64) -> Self {
-        Self {
             days: 0,
-            year: 0,
-            month: 0,
-            day: 0,
             day_of_year: 0,
             weekday: 0,
             second: us / SECOND_US,

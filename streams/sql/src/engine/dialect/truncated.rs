@@ -7,8 +7,8 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, Time64NanosecondType,
-    TimeUnit, TimestampMicrosecondType,
+    DataType, DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::logical_expr::ScalarUDF;
 
@@ -97,22 +97,35 @@ fn rounded(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     Ok(Arc::new(found.with_data_type(to)))
 }
 
-/// Function that converts times of day to intervals.
+/// Function that converts times of day, and differences of times, to intervals.
 pub(super) fn interval_of_time() -> Arc<ScalarUDF> {
     let result = |_: &[DataType]| Some(DataType::Interval(IntervalUnit::MonthDayNano));
     Own::udf("interval_of_time", 1, result, |arrays| intervals(&arrays[0]))
 }
 
-/// Converts times of day and intervals to intervals.
+/// Converts times of day, differences of times and intervals to intervals. A difference has whole
+/// days and the remainder.
 fn intervals(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
-    if !matches!(array.data_type(), DataType::Time64(_)) {
-        let to = DataType::Interval(IntervalUnit::MonthDayNano);
-        return cast(array, &to).map_err(of_arrow);
-    }
-    let times = cast(array, &DataType::Time64(TimeUnit::Nanosecond)).map_err(of_arrow)?;
-    let times = times.as_primitive::<Time64NanosecondType>().iter();
-    let intervals = times.map(|it| it.map(|it| IntervalMonthDayNano::new(0, 0, it)));
-    Ok(Arc::new(intervals.collect::<IntervalMonthDayNanoArray>()))
+    let as_type = |to: &DataType| cast(array, to).map_err(of_arrow);
+    let intervals: IntervalMonthDayNanoArray = match array.data_type() {
+        DataType::Time64(_) => {
+            let times = as_type(&DataType::Time64(TimeUnit::Nanosecond))?;
+            let times = times.as_primitive::<Time64NanosecondType>().iter();
+            times.map(|it| it.map(|it| IntervalMonthDayNano::new(0, 0, it))).collect()
+        }
+        DataType::Duration(_) => {
+            let spans = as_type(&DataType::Duration(TimeUnit::Microsecond))?;
+            let spans = spans.as_primitive::<DurationMicrosecondType>().iter();
+            let interval = |us: i64| {
+                // 64 bits of microseconds hold fewer days.
+                let days = i32::try_from(us / DAY_US).expect("fewer than 2^27 days");
+                IntervalMonthDayNano::new(0, days, us % DAY_US * 1_000)
+            };
+            spans.map(|it| it.map(interval)).collect()
+        }
+        _ => return as_type(&DataType::Interval(IntervalUnit::MonthDayNano)),
+    };
+    Ok(Arc::new(intervals))
 }
 
 fn trunc_intervals(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
