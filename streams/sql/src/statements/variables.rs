@@ -95,6 +95,9 @@ const DEFAULTS: [(&str, &str); 23] = [
     ("timezone", "UTC"),
 ];
 
+/// Lower-case names of PostgreSQL's other parameters that a session can set. They have no effect.
+const WITHOUT_EFFECT: &str = include_str!("settings.txt");
+
 /// `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
@@ -329,6 +332,7 @@ impl Variables {
         }
         let value = match value {
             Some(value) => form_of(name, value, || self.get(name).unwrap_or_default())?,
+            None if !is_known(name) => return Err(unrecognized(name)),
             None => self.first.set.get(name).cloned(),
         };
         match &value {
@@ -343,8 +347,7 @@ impl Variables {
                 }
             }
             Some(value) => {
-                let is_known = self.now.set.contains_key(name);
-                if !is_known && self.now.set.len() >= OTHER_COUNT_MAX {
+                if self.now.set.len() >= OTHER_COUNT_MAX && !self.now.set.contains_key(name) {
                     let what = format!(
                         "too many configuration parameters: at most {OTHER_COUNT_MAX} per \
                          connection"
@@ -417,10 +420,7 @@ impl Variables {
             };
             return Ok(self.all().into_iter().map(row).collect());
         }
-        let value = self.get(name).ok_or_else(|| {
-            let what = format!("unrecognized configuration parameter {name:?}");
-            SqlError::new(SqlState::UNDEFINED_OBJECT, what)
-        })?;
+        let value = self.get(name).ok_or_else(|| unrecognized(name))?;
         Ok(vec![vec![value]])
     }
 
@@ -443,6 +443,12 @@ impl Variables {
     }
 }
 
+/// Error: PostgreSQL has no parameter of this name.
+fn unrecognized(name: &str) -> SqlError {
+    let what = format!("unrecognized configuration parameter {name:?}");
+    SqlError::new(SqlState::UNDEFINED_OBJECT, what)
+}
+
 fn invalid(name: &str, value: &str) -> SqlError {
     let what = format!("invalid value for parameter {name:?}: {value:?}");
     SqlError::new(SqlState::INVALID_PARAMETER, what)
@@ -452,7 +458,7 @@ fn invalid(name: &str, value: &str) -> SqlError {
 /// default. `now` returns the current value.
 ///
 /// # Errors
-/// Values would be written in a form that is not supported.
+/// The parameter does not exist, or values would be written in a form that is not supported.
 fn form_of(name: &str, value: &str, now: impl Fn() -> String) -> Result<Option<String>, SqlError> {
     let plain = value.trim().to_ascii_lowercase();
     let unsupported =
@@ -485,13 +491,26 @@ fn form_of(name: &str, value: &str, now: impl Fn() -> String) -> Result<Option<S
             "escape" => Err(unsupported()),
             _ => Err(invalid(name, value)),
         },
+        "array_nulls" | "transform_null_equals" => match switch(&plain) {
+            Some(is_on) if is_on == (name == "array_nulls") => Ok(Some(plain)),
+            Some(_) => Err(unsupported()),
+            None => Err(invalid(name, value)),
+        },
         "extra_float_digits" => match plain.parse() {
             Ok(1..=3) => Ok(Some(plain)),
             Ok(-15..=0) => Err(unsupported()),
             _ => Err(invalid(name, value)),
         },
-        _ => Ok(Some(value.to_owned())),
+        _ if is_known(name) => Ok(Some(value.to_owned())),
+        _ => Err(unrecognized(name)),
     }
+}
+
+/// Returns whether a session can set a parameter. Names with a point are for clients to choose.
+fn is_known(name: &str) -> bool {
+    name.contains('.')
+        || DEFAULTS.iter().any(|it| it.0 == name)
+        || WITHOUT_EFFECT.split_whitespace().any(|it| it == name)
 }
 
 /// Writes a time in the largest unit in which it is a whole number, as PostgreSQL does.
@@ -571,6 +590,8 @@ mod tests {
             ("SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE", "TimeZone", "UTC"),
             ("SET SESSION TIME ZONE 0", "TimeZone", "UTC"),
             ("set my.own = 1", "my.own", "1"),
+            ("set Work_Mem = '64MB'", "work_mem", "64MB"),
+            ("set array_nulls = on", "array_nulls", "on"),
             ("SET search_path = a, public", "search_path", "a, public"),
             ("set statement_timeout = '2s'", "statement_timeout", "2s"),
             ("set statement_timeout = 0", "statement_timeout", "0"),
@@ -657,6 +678,9 @@ mod tests {
             ("set bytea_output = 'postgres'", SqlState::INVALID_PARAMETER),
             ("set extra_float_digits = 0", SqlState::NOT_SUPPORTED),
             ("set extra_float_digits = 4", SqlState::INVALID_PARAMETER),
+            ("set transform_null_equals = on", SqlState::NOT_SUPPORTED),
+            ("set nope = 1", SqlState::UNDEFINED_OBJECT),
+            ("set local nope to default", SqlState::UNDEFINED_OBJECT),
             ("set role ann", SqlState::NOT_SUPPORTED),
             ("set role = ann", SqlState::NOT_SUPPORTED),
             ("set session authorization ann", SqlState::NOT_SUPPORTED),
