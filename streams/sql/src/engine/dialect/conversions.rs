@@ -243,7 +243,7 @@ impl To {
     }
 
     /// Parses a time as microseconds since 1970, rounded to the nearest one.
-    fn time(self, text: &str) -> Result<i64> {
+    pub(super) fn time(self, text: &str) -> Result<i64> {
         let mut written = text.trim().to_owned();
         add_seconds(&mut written);
         // A timestamp without time zone ignores the zone in a text.

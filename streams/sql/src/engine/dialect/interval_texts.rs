@@ -1,14 +1,17 @@
-//! Parsing of intervals and times of day from text as in PostgreSQL: months, days and microseconds
-//! are separate, and fractions of one carry over to the next smaller.
+//! Parsing of intervals, times of day and dates from text as in PostgreSQL. Months, days and
+//! microseconds of intervals are separate, and fractions of one carry over to the next smaller.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{ArrayRef, IntervalMonthDayNanoArray, Time64MicrosecondArray};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ScalarUDF};
 
-use super::own::{Own, texts};
+use super::conversions::To;
+use super::own::{Own, changed, of_arrow, texts};
 use crate::error::{SqlError, SqlState};
 
 const SECOND_US: i128 = 1_000_000;
@@ -18,6 +21,9 @@ const WEEK_DAYS: i128 = 7;
 
 /// Maximum number of digits before and after the decimal point.
 const DIGITS_MAX: usize = 9;
+
+/// Signs between a date and the time of day.
+const CLOCK_SIGNS: [char; 3] = [' ', 'T', 't'];
 
 /// Suffix that negates an interval.
 const AGO: &str = " ago";
@@ -50,16 +56,42 @@ static TIME: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
     })
 });
 
+static DATE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
+    let type_of = |types: &[DataType]| of_text(types, DataType::Date32);
+    Own::udf("date", 1, type_of, |arrays| {
+        let days = changed(&arrays[0], |text| day_of(text).map(|it| Some(it.to_owned())))?;
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        cast_with_options(&days, &DataType::Date32, &options).map_err(of_arrow)
+    })
+});
+
+/// Returns the date in a text. The time of day and the zone behind it are checked, and ignored.
+pub(super) fn day_of(text: &str) -> Result<&str, SqlError> {
+    let text = text.trim_ascii();
+    match text.find(CLOCK_SIGNS) {
+        Some(at) => To::Timestamp.time(text).map(|_| &text[..at]).map_err(SqlError::from),
+        None => Ok(text),
+    }
+}
+
+/// Returns whether the text of a literal has a time of day behind a date.
+fn has_clock(literal: &ScalarValue) -> bool {
+    literal.try_as_str().flatten().is_some_and(|it| it.trim_ascii().contains(CLOCK_SIGNS))
+}
+
 fn of_text(types: &[DataType], to: DataType) -> Option<DataType> {
     types[0].is_string().then_some(to)
 }
 
-/// Returns a call that parses a text expression as interval or time. Returns `None` for other
-/// types.
+/// Returns a call that parses a text expression as interval, time or date. Returns `None` for other
+/// types, and for literals that the engine reads as PostgreSQL does.
 pub(super) fn read_text(text: &Expr, to: &DataType) -> Option<Expr> {
-    let function = match to {
-        DataType::Interval(_) => &INTERVAL,
-        DataType::Time64(_) => &TIME,
+    let function = match (to, text) {
+        (DataType::Date32, Expr::Literal(literal, _)) if has_clock(literal) => &DATE,
+        (_, Expr::Literal(..)) => return None,
+        (DataType::Interval(_), _) => &INTERVAL,
+        (DataType::Time64(_), _) => &TIME,
+        (DataType::Date32, _) => &DATE,
         _ => return None,
     };
     Some(function.call(vec![text.clone()]))

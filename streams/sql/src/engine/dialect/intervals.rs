@@ -146,8 +146,7 @@ pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             }
         }
         Expr::Cast(it)
-            if !matches!(*it.expr, Expr::Literal(..))
-                && it.expr.get_type(schema).is_ok_and(|it| it.is_string())
+            if it.expr.get_type(schema).is_ok_and(|it| it.is_string())
                 && let Some(read) = read_text(&it.expr, it.field.data_type()) =>
         {
             Ok(Transformed::yes(read))

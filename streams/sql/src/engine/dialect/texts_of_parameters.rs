@@ -7,7 +7,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ColumnarValue;
 
 use super::conversions::{To, check_time, converted};
-use super::interval_texts::spelled;
+use super::interval_texts::{day_of, spelled};
 use super::jsonb;
 use super::rewrites::date;
 use super::text_functions::standard_uuid;
@@ -48,9 +48,9 @@ pub(crate) fn value_of_parameter(
             let date = match time_of_word(text) {
                 Some(time_us) => microseconds(time_us).cast_to(data_type)?,
                 None => {
-                    // A time of day behind the date is ignored.
-                    date(text.trim_ascii().split([' ', 'T']).next().unwrap_or_default())?;
-                    string(text.trim_ascii()).cast_to(data_type)?
+                    let day = day_of(text)?;
+                    date(day)?;
+                    string(day).cast_to(data_type)?
                 }
             };
             return Ok(Some(date));
