@@ -270,6 +270,7 @@ const DIFFERENCES: &[(&str, Outcome, Outcome)] = &[
         Fails("0A000"),
         Gives("2.0000000000000000"),
     ),
+    ("SELECT 1 FROM (VALUES (2)) t(x) HAVING EXISTS (SELECT 1)", Fails("0A000"), Gives("1")),
     ("SELECT greatest(ARRAY[1], ARRAY[2])", Fails("0A000"), Gives("{2}")),
     ("SELECT (SELECT count(*) WHERE false)", Fails("0A000"), Gives("0")),
     (

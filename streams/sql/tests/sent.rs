@@ -245,6 +245,22 @@ fn a_cast_is_the_type_of_its_parameter() {
     });
 }
 
+#[test]
+fn a_parameter_beside_jsonb_is_jsonb() {
+    run(async {
+        let running = Running::start(Limits::default(), false).await;
+        running.topics.create("orders", 1);
+        let client = running.client().await;
+        let query = "SELECT count(*) FROM orders WHERE value->'a' = $1 AND value->>'b' = $2";
+        let statement = client.prepare(query).await.expect(query);
+        assert_eq!(statement.params(), [Type::JSONB, Type::TEXT]);
+        let jsonb = Raw(b"\x01{\"a\": 1}".to_vec());
+        let row = client.query_one(&statement, &[&jsonb, &"x"]).await.expect(query);
+        assert_eq!(row.get::<_, i64>(0), 0);
+        running.stop().await;
+    });
+}
+
 async fn client_typed(
     client: &tokio_postgres::Client,
     query: &str,
@@ -298,6 +314,7 @@ fn one_value_does_not_fail_the_query_of_all() {
             ("booleans", "boolean"),
             ("times", "timestamptz"),
             ("documents", "json"),
+            ("binaries", "jsonb"),
         ] {
             let create = format!("CREATE TABLE {name} (x {of}) WITH (topic = 'poisoned')");
             client.simple_query(&create).await.expect("a table");

@@ -121,9 +121,18 @@ fn of_place(text: &str) -> Option<Worded> {
         let what = format!("argument of WHERE must be type boolean, not type {of}");
         return plain(SqlState::DATATYPE, what);
     }
+    if text.starts_with("HAVING clause references: ") && text.contains("<subquery>") {
+        let what = "a subquery in HAVING without GROUP BY is not supported";
+        return plain(SqlState::NOT_SUPPORTED, what);
+    }
     if text.contains("must appear in the GROUP BY clause") {
         let column = between(text, "While expanding wildcard, column \"", "\"")
-            .or_else(|| between(text, "olumn \"", "\""))?;
+            .or_else(|| between(text, "olumn \"", "\""));
+        let Some(column) = column else {
+            let what = "columns in HAVING must appear in the GROUP BY clause or be used in an \
+                        aggregate function";
+            return plain(SqlState::GROUPING, what);
+        };
         let what = format!(
             "column {column:?} must appear in the GROUP BY clause or be used in an aggregate \
              function"
@@ -351,5 +360,14 @@ mod tests {
             let found = worded(SqlError::new(state, engine));
             assert_eq!((found.state, found.message.as_str()), (expected_state, expected));
         }
+    }
+
+    #[test]
+    fn columns_in_having_have_a_group() {
+        let engine = "HAVING clause references: t.a > bigint(1) must appear in the GROUP BY clause \
+                      or be used in an aggregate function";
+        let found = worded(SqlError::new(SqlState::SYNTAX, engine));
+        assert_eq!(found.state, SqlState::GROUPING);
+        assert!(!found.message.contains("bigint"), "{found}");
     }
 }

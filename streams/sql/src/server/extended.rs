@@ -280,7 +280,7 @@ fn query_parameters(
     for (index, oid) in declared.iter().enumerate() {
         let is_text =
             PgType::data_type_of(*oid).is_some() && ![PgType::JSON.oid, JSONB].contains(oid);
-        if is_text && of_json.contains(&format!("${}", index + 1)) {
+        if is_text && of_json.contains_key(&format!("${}", index + 1)) {
             let what =
                 format!("parameter ${} is used as json but declared with another type", index + 1);
             let hint = "Cast the parameter to json.";
@@ -315,7 +315,8 @@ fn query_parameters(
                     return Err(SqlError::new(SqlState("42P08"), what));
                 }
             };
-            parameters[index] = parameter(0, inferred);
+            let json = of_json.get(&name).filter(|_| inferred.is_none());
+            parameters[index] = parameter(json.map_or(0, |it| it.oid), inferred);
         }
     }
     Ok(parameters)

@@ -1,6 +1,7 @@
 //! Expressions marked as JSON for the engine, and texts converted to JSON.
 
-use std::collections::HashSet;
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, StringViewArray};
@@ -49,11 +50,15 @@ impl JsonType {
         }
     }
 
-    pub(super) fn name(self) -> &'static str {
+    fn pg_type(self) -> PgType {
         match self {
-            Self::Json => "json",
-            Self::Jsonb => "jsonb",
+            Self::Json => PgType::JSON,
+            Self::Jsonb => PgType::JSONB,
         }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        self.pg_type().name()
     }
 
     pub(super) fn field(self, name: &str, data_type: DataType) -> Field {
@@ -101,23 +106,29 @@ pub(super) fn column_as_json(of: Expr, json: JsonType) -> Expr {
     called(of, Invalid::Null, json)
 }
 
-/// Returns the names of parameters used with JSON, such as `$1`.
-pub(crate) fn json_parameters(plan: &LogicalPlan) -> Result<HashSet<String>> {
-    let mut names = HashSet::new();
+/// Returns the names of parameters used with JSON, such as `$1`, and their types.
+pub(crate) fn json_parameters(plan: &LogicalPlan) -> Result<BTreeMap<String, PgType>> {
+    let mut names = BTreeMap::new();
     plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::ScalarFunction(call) = expr
-                    && call.func.name() == CHECKED
+                    && let Some(SameJson { invalid: Invalid::Error, json, .. }) =
+                        of_function(&call.func)
                     && let [Expr::Placeholder(it)] = call.args.as_slice()
                 {
-                    names.insert(it.id.clone());
+                    names.insert(it.id.clone(), json.pg_type());
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
     Ok(names)
+}
+
+fn of_function(function: &ScalarUDF) -> Option<&SameJson> {
+    let inner: &dyn Any = function.inner().as_ref();
+    inner.downcast_ref()
 }
 
 impl SameJson {
