@@ -6,11 +6,13 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments};
 
 use std::sync::Arc;
 
 use super::by_row::{Body, Returns, Row, function};
 use super::truncated::date_of;
+use super::written::{call, number};
 use crate::error::{SqlError, SqlState};
 use crate::wire::DAY_US;
 
@@ -20,7 +22,7 @@ pub(super) const OVER: &str = "interval_over";
 
 /// Function `make_interval`, and its arguments in order.
 pub(super) const MAKE_INTERVAL: &str = "make_interval";
-pub(super) const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
+const PARTS: [&str; 7] = ["years", "months", "weeks", "days", "hours", "mins", "secs"];
 
 /// Functions with a single interval argument.
 pub(super) const OF_INTERVAL: &[&str] = &["justify_days", "justify_hours", "justify_interval"];
@@ -40,10 +42,37 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("justify_interval", of_interval, |row| justified(row, justify_interval)),
         (MAKE_INTERVAL, of_parts, make_interval),
         ("make_timestamp", of_fields, make_timestamp),
+        ("make_timestamptz", of_zoned_fields, |row| in_utc(make_timestamp(row)?)),
         ("make_time", of_clock, make_time),
         ("isfinite", of_time, is_finite),
     ];
     ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
+}
+
+/// Rewrites `make_interval` to all arguments in order.
+pub(super) fn interval_of_parts(given: &FunctionArguments) -> Result<Expr, SqlError> {
+    let wrong = || {
+        let what = "function make_interval with these arguments does not exist";
+        SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
+    };
+    let FunctionArguments::List(list) = given else { return Err(wrong()) };
+    let mut parts: [Option<Expr>; PARTS.len()] = Default::default();
+    for (index, argument) in list.args.iter().enumerate() {
+        let (index, expr) = match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => (Some(index), expr),
+            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
+                let name = name.value.to_ascii_lowercase();
+                (PARTS.iter().position(|it| *it == name), expr)
+            }
+            _ => return Err(wrong()),
+        };
+        let part = index.and_then(|it| parts.get_mut(it)).ok_or_else(wrong)?;
+        if part.replace(expr.clone()).is_some() {
+            return Err(wrong());
+        }
+    }
+    let parts = parts.into_iter().map(|it| it.unwrap_or_else(|| number("0")));
+    Ok(call(MAKE_INTERVAL, parts.collect()))
 }
 
 /// Parts of an interval: months, days and microseconds.
@@ -112,6 +141,20 @@ fn of_fields(fields: &[FieldRef]) -> Result<Field, String> {
         }
         _ => Err(String::new()),
     }
+}
+
+fn of_zoned_fields(fields: &[FieldRef]) -> Result<Field, String> {
+    if fields.len() == 7 {
+        return Err("make_timestamptz with a time zone".to_owned());
+    }
+    let to = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    of_fields(fields).map(|it| it.with_data_type(to))
+}
+
+/// Returns a time as one in the session's zone.
+fn in_utc(time: ScalarValue) -> Result<ScalarValue, SqlError> {
+    let to = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    Ok(time.cast_to(&to)?)
 }
 
 fn of_clock(fields: &[FieldRef]) -> Result<Field, String> {

@@ -62,6 +62,7 @@ const INTERNAL: &[&str] = &[
     "regexp_matches_of",
     "regexp_pieces_of",
     "rounded_time",
+    "scale_of",
     "series_of",
     "most_of_values",
     "one_or_more_of",

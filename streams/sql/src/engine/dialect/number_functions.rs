@@ -12,7 +12,7 @@ use datafusion::logical_expr::ScalarUDF;
 use num_bigint::BigInt;
 
 use super::numerics::{Numeric, result_type};
-use super::own::{Own, does_not_exist, numbers, of_arrow};
+use super::own::{Own, does_not_exist, numbers, of_arrow, texts};
 use super::real_functions::numerics_of;
 use crate::error::{SqlError, SqlState};
 
@@ -21,6 +21,9 @@ const PRECISION: u8 = 38;
 /// Precision for a 64-bit integer.
 const INTEGER_PRECISION: u8 = 20;
 
+/// Function that implements `scale`, of a number and its text.
+pub(super) const SCALE: &str = "scale_of";
+
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     vec![
         Own::udf("gcd", 2, common_type, |it| of_two(it, greatest_divisor)),
@@ -28,6 +31,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         Own::udf("sign", 1, sign_type, |it| sign(&it[0])),
         Own::udf("div", 2, |it| is_exact(it).then_some(WHOLE), div),
         Own::udf("min_scale", 1, |it| is_exact(it).then_some(DataType::Int32), min_scale),
+        Own::udf(SCALE, 2, |it| is_exact(&it[..1]).then_some(DataType::Int32), scale),
         Own::udf("trim_scale", 1, |it| is_exact(it).then(result_type), trim_scale),
         Own::udf("width_bucket", 4, bucket_type, width_bucket),
     ]
@@ -144,6 +148,14 @@ fn div(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
 fn min_scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
     let scales = numerics(&arrays[0])?.into_iter();
     let scales = scales.map(|it| it.and_then(|it| i32::try_from(it.shown_scale()).ok()));
+    Ok(Arc::new(scales.collect::<Int32Array>()))
+}
+
+/// Counts the digits after the point in the texts of numbers.
+fn scale(arrays: &[ArrayRef]) -> Result<ArrayRef, SqlError> {
+    let digits = |it: &str| it.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let texts = texts(&arrays[1])?;
+    let scales = texts.iter().map(|it| it.and_then(|it| i32::try_from(digits(it)).ok()));
     Ok(Arc::new(scales.collect::<Int32Array>()))
 }
 

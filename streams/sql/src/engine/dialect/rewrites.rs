@@ -11,7 +11,7 @@ use super::casts::{INT2, INT4, INT8, NUMERIC};
 use super::conversions::{
     SPECIAL_TIMES, To, check_time, is_of_other_signs, other_form, special_time,
 };
-use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, PARTS};
+use super::interval_functions::{MAKE_INTERVAL, OF_INTERVAL, interval_of_parts};
 use super::interval_texts;
 use super::jsonb;
 use super::refusal::refused;
@@ -527,32 +527,6 @@ fn of_form(name: &str, arguments: &FunctionArguments) -> Result<Option<Expr>, Sq
     }
 }
 
-/// Rewrites `make_interval` to all arguments in order.
-fn interval_of_parts(given: &FunctionArguments) -> Result<Expr, SqlError> {
-    let wrong = || {
-        let what = "function make_interval with these arguments does not exist";
-        SqlError::new(SqlState::UNDEFINED_FUNCTION, what)
-    };
-    let FunctionArguments::List(list) = given else { return Err(wrong()) };
-    let mut parts: [Option<Expr>; PARTS.len()] = Default::default();
-    for (index, argument) in list.args.iter().enumerate() {
-        let (index, expr) = match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => (Some(index), expr),
-            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), .. } => {
-                let name = name.value.to_ascii_lowercase();
-                (PARTS.iter().position(|it| *it == name), expr)
-            }
-            _ => return Err(wrong()),
-        };
-        let part = index.and_then(|it| parts.get_mut(it)).ok_or_else(wrong)?;
-        if part.replace(expr.clone()).is_some() {
-            return Err(wrong());
-        }
-    }
-    let parts = parts.into_iter().map(|it| it.unwrap_or_else(|| number("0")));
-    Ok(call(MAKE_INTERVAL, parts.collect()))
-}
-
 /// Rewrites date/time functions that the engine lacks, or has with different patterns.
 fn of_times(name: &str, arguments: &[&mut Expr]) -> Option<Expr> {
     let time = |it: &Expr| match text_of(it) {
@@ -596,13 +570,13 @@ fn test_with(flags: Option<&&mut Expr>) -> Result<BinaryOperator, SqlError> {
     }
 }
 
-/// Size limit for the argument of avg: it is duplicated, so nested averages would grow
+/// Size limit for the argument of a call in which it is duplicated, so that nested calls would grow
 /// exponentially.
-const AVERAGED_SIZE_MAX: usize = 500;
+pub(super) const DUPLICATED_SIZE_MAX: usize = 500;
 
 /// Rewrites avg to sum and count. The engine's average of numerics has too few digits.
 fn average(function: &Function) -> Result<Expr, SqlError> {
-    if size_of(&Expr::Function(function.clone())) > AVERAGED_SIZE_MAX {
+    if size_of(&Expr::Function(function.clone())) > DUPLICATED_SIZE_MAX {
         return Err(refused("avg of such a complex expression"));
     }
     let renamed = |name: &str| {

@@ -7,8 +7,10 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::byte_functions::{ESCAPED, OF_HEX, UNESCAPED};
 use super::conversions::To;
-use super::rewrites::{cast, cast_to};
-use super::written::{binary, call, nested, number, text_of};
+use super::number_functions::SCALE;
+use super::refusal::refused;
+use super::rewrites::{DUPLICATED_SIZE_MAX, cast, cast_to};
+use super::written::{binary, call, nested, number, size_of, text_of};
 use crate::error::SqlError;
 
 /// Upper bound of an array slice without one.
@@ -66,6 +68,18 @@ pub(super) fn spelled_call(function: &Function) -> Result<Option<Expr>, SqlError
             let bytes = call(To::Bytea.name(), vec![(*value).clone()]);
             let rest = rest.iter().map(|it| (*it).clone());
             Some(call(&name, std::iter::once(bytes).chain(rest).collect()))
+        }
+        ("date", Some([one])) => {
+            let mut one = (*one).clone();
+            let changed = cast(&mut one, &DataType::Date)?;
+            Some(changed.unwrap_or_else(|| cast_to(one, DataType::Date)))
+        }
+        ("scale", Some([one])) if size_of(one) > DUPLICATED_SIZE_MAX => {
+            return Err(refused("scale of such a complex expression"));
+        }
+        ("scale", Some([one])) => {
+            let text = call(To::Text.name(), vec![(*one).clone()]);
+            Some(call(SCALE, vec![(*one).clone(), text]))
         }
         ("array_upper", Some([array, dimension])) => {
             Some(call("array_length", vec![(*array).clone(), (*dimension).clone()]))
