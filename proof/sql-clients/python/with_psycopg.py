@@ -64,6 +64,8 @@ def exact_parameters(host, port, table):
             with connection.cursor(binary=binary) as cursor:
                 found = cursor.execute(texts, written).fetchone()
                 equal(found, (Decimal(1000), *days, identifier), f"texts, binary {binary}")
+        found = connection.execute("SELECT lower(%t)::uuid = %t", (str(identifier), written[3]))
+        equal(found.fetchone(), (True,), "a parameter beside a uuid")
         for holder in ["%t", "%b"]:
             found = connection.execute(
                 f"SELECT {holder}::uuid, 1.5 = ANY({holder}), 'a'::varchar = ANY({holder})",

@@ -24,6 +24,7 @@ use super::jsonb::{canonical, unescaped};
 use super::own::no_operator;
 use super::refusal::refused;
 use super::same_json::{JsonType, parameter_as_json};
+use super::text_functions::{is_uuid, uuid};
 use super::united::is_set_operation;
 use crate::error::SqlError;
 use crate::wire::jsonb_field;
@@ -158,8 +159,8 @@ fn is_jsonb(expr: &Expr, schema: &DFSchema) -> bool {
     field.is_ok_and(|(_, field)| JsonType::of(&field) == Some(JsonType::Jsonb))
 }
 
-/// Types literals and parameters that are compared with jsonb.
-pub(super) fn typed_beside_jsonb(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// Types literals and parameters that are compared with jsonb or with a cast to uuid.
+pub(super) fn typed_in_comparison(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let operands: Vec<&mut Expr> = match &mut expr {
         Expr::BinaryExpr(it) if is_comparison(it.op) => {
             vec![it.left.as_mut(), it.right.as_mut()]
@@ -169,9 +170,13 @@ pub(super) fn typed_beside_jsonb(mut expr: Expr, schema: &DFSchema) -> Result<Tr
         _ => return Ok(Transformed::no(expr)),
     };
     let mut is_changed = false;
-    if operands.iter().any(|it| is_jsonb(it, schema)) {
+    let has_uuid = operands.iter().any(|it| is_uuid(it));
+    if has_uuid || operands.iter().any(|it| is_jsonb(it, schema)) {
         for it in operands {
             let typed = match &*it {
+                Expr::Literal(ScalarValue::Utf8(_), None) | Expr::Placeholder(_) if has_uuid => {
+                    uuid(it.clone())
+                }
                 Expr::Literal(ScalarValue::Utf8(Some(text)), None) => {
                     let text = canonical(text).map_err(SqlError::into_engine)?;
                     let field = jsonb_field("", DataType::Utf8View);

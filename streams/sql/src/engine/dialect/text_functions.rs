@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{Field, FieldRef};
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{Expr, ScalarUDF};
 use md5::{Digest, Md5};
 
 use super::by_row::{
@@ -29,9 +29,15 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         }),
         ("quote_literal", of_one, |row| quoted_or(row, None)),
         ("quote_nullable", of_one, |row| quoted_or(row, Some("NULL"))),
-        (UUID, of_uuid, |row| Ok(ScalarValue::Utf8(row.text(0).map(standard_uuid).transpose()?))),
     ];
-    ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
+    let all = ALL.iter().map(|(name, returns, body)| function(name, *returns, *body));
+    all.chain([uuid_function()]).collect()
+}
+
+fn uuid_function() -> Arc<ScalarUDF> {
+    function(UUID, of_uuid, |row| {
+        Ok(ScalarValue::Utf8(row.text(0).map(standard_uuid).transpose()?))
+    })
 }
 
 fn of_format(fields: &[FieldRef]) -> Result<Field, String> {
@@ -57,6 +63,15 @@ fn of_two_texts(fields: &[FieldRef]) -> Result<Field, String> {
         [one, other] if is_text(one) && is_text(other) => Ok(text_field()),
         _ => Err(String::new()),
     }
+}
+
+/// Casts an expression to uuid.
+pub(super) fn uuid(of: Expr) -> Expr {
+    uuid_function().call(vec![of])
+}
+
+pub(super) fn is_uuid(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.name() == UUID)
 }
 
 fn of_uuid(fields: &[FieldRef]) -> Result<Field, String> {

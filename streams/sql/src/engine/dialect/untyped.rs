@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::casts::number_of;
 use super::conversions::{To, converted};
-use super::jsonb_order::typed_beside_jsonb;
+use super::jsonb_order::typed_in_comparison;
 use super::moments::{set_zones, type_zones};
 use super::names::name_rest;
 use super::operands::is_not_compared;
@@ -236,7 +236,7 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::ScalarFunction(call) if GIVE_ONE.contains(&call.func.name()) => {
             call.args.iter_mut().collect()
         }
-        _ => return typed_beside_jsonb(expr, schema),
+        _ => return typed_in_comparison(expr, schema),
     };
     let (quoted, mut others): (Vec<_>, Vec<_>) = operands.into_iter().partition(|it| is_quoted(it));
     let is_null_of_json = |it: &&mut Expr| **it == lit("null");
