@@ -436,7 +436,7 @@ fn check_default(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()
         || value.is_integer() && kind.is_integer()
         || value == DataType::Float64 && (kind.is_integer() || kind.is_decimal())
         || value.is_decimal() && own_scale(&kind).is_some_and(|it| Some(it) <= own_scale(&value))
-        || matches!(default, Expr::Literal(ScalarValue::Utf8(_), _));
+        || !value.is_decimal() && matches!(default, Expr::Literal(ScalarValue::Utf8(_), _));
     match is_one {
         true => Ok(()),
         false => {

@@ -172,13 +172,21 @@ pub(super) fn is_mixed(expr: &Expr, inputs: &[&LogicalPlan], depth: usize) -> bo
             call.params.args.iter().any(mixed)
         }
         Expr::WindowFunction(call) if is_of_values(call.fun.name()) => {
-            call.params.args.iter().any(mixed)
+            call.params.args.iter().any(mixed) || has_other_default(&call.params.args, inputs)
         }
         Expr::Negative(inner) => mixed(inner),
         Expr::Cast(cast) if !is_given_scale(cast) => mixed(&cast.expr),
         Expr::ScalarSubquery(subquery) => is_mixed_column(&subquery.subquery, 0, depth + 1),
         _ => false,
     }
+}
+
+/// Returns whether the default of `lag` or `lead` has another scale than the values.
+fn has_other_default(args: &[Expr], inputs: &[&LogicalPlan]) -> bool {
+    let ([value, _, default], [input, ..]) = (args, inputs) else { return false };
+    let type_of = |it: &Expr| it.get_type(input.schema().as_ref()).unwrap_or(DataType::Null);
+    let (value, default) = (type_of(value), type_of(default));
+    !default.is_null() && scale_of(&value) != scale_of(&default)
 }
 
 fn is_of_values(function: &str) -> bool {
