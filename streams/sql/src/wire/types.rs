@@ -298,6 +298,7 @@ impl PgType {
             1016 => "bigint[]",
             1021 => "real[]",
             1022 => "double precision[]",
+            1028 => "oid[]",
             1043 => "character varying",
             1182 => "date[]",
             1183 => "time without time zone[]",

@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::conversions::{strict, target};
-use super::own::Own;
+use super::own::{Own, sql_name};
 use crate::error::{SqlError, SqlState};
 use crate::wire::PgType;
 
@@ -207,7 +207,7 @@ impl CastTo {
                     continue;
                 }
             };
-            let what = format!("cannot cast jsonb {kind} to type {}", self.sql_name());
+            let what = format!("cannot cast jsonb {kind} to type {}", sql_name(&self.to));
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, what).into_engine());
         }
         match is_whole {
@@ -313,17 +313,8 @@ impl CastTo {
         Ok(Arc::new(numbers.with_precision_and_scale(PRECISION, SCALE)?))
     }
 
-    fn sql_name(&self) -> &'static str {
-        match self.to {
-            DataType::Int16 => "smallint",
-            DataType::Int32 => "integer",
-            DataType::Int64 => "bigint",
-            _ => "numeric",
-        }
-    }
-
     fn out_of_range(&self) -> SqlError {
-        SqlError::new(SqlState::OUT_OF_RANGE, format!("{} out of range", self.sql_name()))
+        SqlError::new(SqlState::OUT_OF_RANGE, format!("{} out of range", sql_name(&self.to)))
     }
 }
 

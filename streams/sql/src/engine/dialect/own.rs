@@ -17,6 +17,7 @@ use datafusion::logical_expr::{
 
 use super::strict;
 use crate::error::{SqlError, SqlState};
+use crate::wire::PgType;
 
 /// A function, identified by its name.
 #[derive(Debug)]
@@ -91,24 +92,11 @@ pub(super) fn does_not_exist(name: &str, types: &[DataType]) -> SqlError {
         .with_hint("You might need to add explicit type casts.")
 }
 
+/// Returns the name of a type in messages.
 pub(super) fn sql_name(data_type: &DataType) -> &'static str {
-    match data_type {
-        DataType::Boolean => "boolean",
-        DataType::Int16 => "smallint",
-        DataType::Int32 => "integer",
-        DataType::Int64 => "bigint",
-        DataType::Float32 => "real",
-        DataType::Float64 => "double precision",
-        DataType::Date32 => "date",
-        DataType::Time64(_) => "time",
-        DataType::Timestamp(_, None) => "timestamp",
-        DataType::Timestamp(_, Some(_)) => "timestamp with time zone",
-        DataType::Interval(_) | DataType::Duration(_) => "interval",
-        DataType::Binary | DataType::BinaryView | DataType::LargeBinary => "bytea",
-        DataType::List(_) | DataType::LargeList(_) => "array",
-        it if it.is_string() => "text",
-        it if it.is_decimal() => "numeric",
-        _ => "unknown",
+    match data_type.is_null() {
+        true => "unknown",
+        false => PgType::of_data(data_type).name(),
     }
 }
 
