@@ -45,8 +45,8 @@ impl MoreTime {
         };
         let started = Ticker::start("more-time", interval, turn).inspect_err(|error| {
             tracing::warn!(%error,
-                "cannot start the thread that extends the start timeout (EXTEND_TIMEOUT_USEC); \
-                 the service manager may stop a long start");
+                "cannot start the thread that extends the stop timeout (EXTEND_TIMEOUT_USEC); \
+                 the service manager may kill the daemon while it saves an image");
         });
         Self { progressed, _asking: started.ok() }
     }

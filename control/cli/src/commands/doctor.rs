@@ -23,6 +23,9 @@ use crate::table::{Cell, Table};
 /// Oldest kernel version that is tested.
 const KERNEL_MIN: (u32, u32) = (6, 1);
 
+/// First kernel version with the mount option `noswap` of tmpfs, with which a pool is mounted.
+const NO_SWAP_SINCE: (u32, u32) = (6, 4);
+
 /// Number of descriptors that a daemon with many clients needs.
 const DESCRIPTORS_MIN: u64 = 4096;
 
@@ -73,15 +76,16 @@ impl Finding {
 }
 
 pub(super) fn run(client: &Client, form: Form) -> Result<Report, Failure> {
+    let release = read("/proc/sys/kernel/osrelease");
     let mut findings = vec![
-        kernel(&read("/proc/sys/kernel/osrelease")),
+        kernel(&release),
         root(),
         openable("/dev/fuse", "fuse"),
         openable("/dev/loop-control", "loop"),
         ublk(),
         huge_pages(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
         memory(&read("/proc/meminfo")),
-        swap(&read("/proc/swaps")),
+        swap(&read("/proc/swaps"), &release),
         descriptors(&read("/proc/self/limits")),
         group(&read("/etc/group")),
     ];
@@ -127,13 +131,17 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Major and minor version of a kernel release, 0 where there is no number.
+fn version_of(release: &str) -> (u32, u32) {
+    let mut numbers = release.trim().split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 fn kernel(release: &str) -> Finding {
     let release = release.trim();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (major, minor) = KERNEL_MIN;
     let old = format!("{release}; Memlane is tested on {major}.{minor} and later");
-    Finding::good_if(version >= KERNEL_MIN, "kernel", release, old)
+    Finding::good_if(version_of(release) >= KERNEL_MIN, "kernel", release, old)
 }
 
 fn root() -> Finding {
@@ -211,8 +219,10 @@ fn ublk() -> Finding {
     Finding::good_if(is_there, path, "volumes are attached as ublk devices", absent)
 }
 
+/// Reports whether a tmpfs can have huge pages. The value in brackets is in effect. `never` applies
+/// only to file systems that are mounted without the option `huge`.
 fn huge_pages(setting: &str) -> Finding {
-    let has_them = !matches!(setting.trim(), "" | "deny");
+    let has_them = !setting.trim().is_empty() && !setting.contains("[deny]");
     let none =
         "not available for tmpfs; set /sys/kernel/mm/transparent_hugepage/shmem_enabled to advise";
     Finding::good_if(has_them, "huge pages", "available for the pool's tmpfs", none)
@@ -235,10 +245,19 @@ fn memory(meminfo: &str) -> Finding {
     Finding { check: "memory", verdict, detail }
 }
 
-fn swap(swaps: &str) -> Finding {
-    let devices = swaps.lines().skip(1).count();
-    let some = "swap is on: parts of the pool may be swapped out to disk; run swapoff -a";
-    Finding::good_if(devices == 0, "swap", "off: the pool stays in memory", some)
+fn swap(swaps: &str, release: &str) -> Finding {
+    let is_off = swaps.lines().nth(1).is_none();
+    let is_avoided = version_of(release) >= NO_SWAP_SINCE;
+    let good = match is_off {
+        true => "off: the pool stays in memory",
+        false => "on; the pool of a daemon that runs as root stays in memory (noswap)",
+    };
+    let (major, minor) = NO_SWAP_SINCE;
+    let some = format!(
+        "on: before Linux {major}.{minor}, parts of the pool may be swapped out to disk; run \
+         swapoff -a"
+    );
+    Finding::good_if(is_off || is_avoided, "swap", good, some)
 }
 
 fn descriptors(limits: &str) -> Finding {
@@ -282,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_a_failure_in_either_form() {
-        let missing = [memory(""), swap("")];
+        let missing = [memory(""), swap("", "6.1")];
         let failure = report_of(&missing, Form::Text).expect_err("there is no memory");
         assert!(
             failure.message.starts_with("missing on this host: memory\n"),
@@ -292,7 +311,7 @@ mod tests {
         let report = report_of(&missing, Form::Json).expect("it is printed");
         assert!(report.is_failure);
         assert_eq!(report.json[0]["state"], "missing");
-        let lacking = report_of(&[swap("")], Form::Json).expect("it is printed");
+        let lacking = report_of(&[huge_pages("")], Form::Json).expect("it is printed");
         assert!(!lacking.is_failure);
     }
 
@@ -304,12 +323,15 @@ mod tests {
         check(kernel("5.14.0-503.el9.x86_64"), Verdict::Lacking);
         check(kernel(""), Verdict::Lacking);
         check(huge_pages("always within_size advise [never] deny force\n"), Verdict::Good);
+        check(huge_pages("always within_size advise never [deny] force\n"), Verdict::Lacking);
         check(huge_pages(""), Verdict::Lacking);
         check(memory("MemAvailable:    8388608 kB\n"), Verdict::Good);
         check(memory("MemAvailable:       2048 kB\n"), Verdict::Missing);
         check(memory(""), Verdict::Missing);
-        check(swap("Filename Type\n"), Verdict::Good);
-        check(swap("Filename Type\n/dev/sda2 partition\n"), Verdict::Lacking);
+        let on = "Filename Type\n/dev/sda2 partition\n";
+        check(swap("Filename Type\n", "6.1.0-57-cloud-amd64\n"), Verdict::Good);
+        check(swap(on, "6.1.0-57-cloud-amd64\n"), Verdict::Lacking);
+        check(swap(on, "6.4.0\n"), Verdict::Good);
         check(descriptors("Max open files   1024   524288   files\n"), Verdict::Good);
         check(descriptors("Max open files   1024   1024   files\n"), Verdict::Lacking);
         check(group("root:x:0:\nmemlane:x:998:ann\n"), Verdict::Good);
