@@ -132,7 +132,7 @@ pub struct PoolStatus {
 pub struct DamageStatus {
     /// The volumes and snapshots that have such contents.
     pub lost: Vec<VolumeBytes>,
-    /// Damaged memory that is no longer used.
+    /// Memory of the pool that is retired because it was damaged.
     pub withheld_bytes: u64,
 }
 

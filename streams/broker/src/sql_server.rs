@@ -129,7 +129,11 @@ fn write_metrics(page: &mut Page, sql: &Server) {
         ("statements", "SQL statements that ended.", &counters.statements),
         ("errors", "SQL statements that failed.", &counters.errors),
         ("cancelled", "SQL statements cancelled or timed out.", &counters.cancelled),
-        ("faults", "SQL statements that met a fault of the server: see its log.", &counters.faults),
+        (
+            "faults",
+            "SQL statements that failed because of an internal error; see the broker's log.",
+            &counters.faults,
+        ),
         ("rows_out", "Rows sent.", &counters.rows_out),
         ("rows_in", "Rows inserted.", &counters.rows_in),
     ];

@@ -83,12 +83,12 @@ fn write_mirror(page: &mut Page, mirror: Option<&api::MirrorStatus>) {
     let is_degraded = u8::from(mirror.state != api::MirrorState::InSync);
     let help = "1 while mirrored flushes wait for the image store, go without it, or fail.";
     page.gauge("memlane_mirror_degraded", help, is_degraded);
-    let help = "1 while flushes are acknowledged that the image store lacks.";
+    let help = "1 while flushes are acknowledged without the image store.";
     let is_alone = matches!(mirror.state, api::MirrorState::Alone | api::MirrorState::CatchingUp);
     page.gauge("memlane_mirror_alone", help, u8::from(is_alone));
     let help = "Flushes and changes of volumes that wait for the image store.";
     page.gauge("memlane_mirror_waiting", help, mirror.waiting);
-    let help = "Flushes and changes of volumes that failed for the image store.";
+    let help = "Flushes and changes of volumes that failed because the image store did not answer.";
     page.counter("memlane_mirror_failed_total", help, mirror.failed);
     let help = "Flushes and changes of volumes acknowledged without the image store.";
     page.counter("memlane_mirror_alone_total", help, mirror.acknowledged_alone);
@@ -110,7 +110,7 @@ fn write_standby(page: &mut Page, standby: Option<&api::Standby>) {
     }
     let help = "Bytes of the newest image that are not in memory yet.";
     page.gauge("memlane_standby_lag_bytes", help, standby.lag_bytes);
-    let help = "Number of the image that readers see; 0 before the first.";
+    let help = "Number of the image that clients read; 0 before the first.";
     page.gauge("memlane_standby_image", help, standby.image.unwrap_or(0));
 }
 
@@ -148,12 +148,12 @@ fn write_damage(page: &mut Page, damage: &api::DamageStatus) {
     let lost_bytes: u64 = damage.lost.iter().map(|lost| lost.bytes).sum();
     page.gauge(
         "memlane_lost_bytes",
-        "Contents of volumes and snapshots that are lost.",
+        "Bytes of volumes and snapshots that are lost; reads of them fail.",
         lost_bytes,
     );
     page.gauge(
         "memlane_withheld_bytes",
-        "Damaged memory that is no longer used.",
+        "Memory of the pool that is retired because it was damaged.",
         damage.withheld_bytes,
     );
 }
@@ -198,7 +198,7 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     page.gauge("memlane_pool_pages", "Stored pages.", pool.page_count);
     page.gauge(
         "memlane_pool_idle_pages",
-        "Pages that were idle and are compressed once more.",
+        "Pages that were idle and are compressed with zstd.",
         pool.idle_page_count,
     );
     page.gauge(
@@ -208,12 +208,12 @@ fn write_pool(page: &mut Page, pool: &api::PoolStatus) {
     );
     page.gauge(
         "memlane_pool_overwrite_need_bytes",
-        "Memory that overwriting everything stored could need beyond what it frees.",
+        "Memory that overwriting all stored blocks could need, beyond the memory that it frees.",
         pool.overwrite_need_bytes,
     );
     page.gauge(
         "memlane_pool_overwrite_room_bytes",
-        "Memory that overwrites can rely on.",
+        "Memory available for overwrites.",
         pool.overwrite_room_bytes,
     );
 }
@@ -229,7 +229,7 @@ fn write_limits(page: &mut Page, pool: &api::Pool) {
         "Memory reserved for guaranteed volumes and not used yet.",
         pool.guaranteed_bytes,
     );
-    page.gauge("memlane_daemon_bytes", "Memory of the daemon beside the pool.", pool.daemon_bytes);
+    page.gauge("memlane_daemon_bytes", "Memory of the daemon outside the pool.", pool.daemon_bytes);
     let until_full = pool.forecast.as_ref().map_or(f64::INFINITY, |it| it.full_in_seconds as f64);
     page.gauge(
         "memlane_pool_full_in_seconds",
@@ -290,7 +290,11 @@ fn write_journal(page: &mut Page, journal: &JournalStatus) {
     let is_ok = u8::from(journal.state == JournalState::Ok);
     page.gauge("memlane_journal_ok", "1 while flushes to the journal succeed.", is_ok);
     page.gauge("memlane_journal_used_bytes", "Space that the journal uses.", journal.used_bytes);
-    page.gauge("memlane_journal_max_bytes", "Largest size of the journal.", journal.max_bytes);
+    page.gauge(
+        "memlane_journal_max_bytes",
+        "Maximum size of the journal (max-bytes).",
+        journal.max_bytes,
+    );
     page.counter(
         "memlane_journal_transactions_total",
         "Transactions written to the journal; one serves all flushes that wait for it.",
@@ -356,8 +360,8 @@ fn write_volume_traffic(page: &mut Page, volumes: &[(api::Volume, VolumeTraffic)
 /// of volumes.
 fn write_latencies(page: &mut Page, latencies: &Latencies) {
     let help = format!(
-        "Time inside volumes, without the way to the client: of one in {TIMED_ONE_IN} reads and \
-         writes of each thread, and of all flushes."
+        "Duration of requests inside volumes, without the transport to the client; one in \
+         {TIMED_ONE_IN} reads and writes of each thread is timed, and each flush."
     );
     page.family("memlane_request_seconds", Kind::Histogram, &help);
     let bounds = BOUNDS_US.map(|bound_us| bound_us as f64 / 1e6);
@@ -377,7 +381,7 @@ fn write_process(page: &mut Page, usage: &ProcessUsage) {
     let help = "Resident memory, including the touched part of the pool.";
     page.gauge("process_resident_memory_bytes", help, usage.resident_bytes);
     page.gauge("process_open_fds", "Open file descriptors.", usage.open_files);
-    page.gauge("process_max_fds", "Largest number of open file descriptors.", usage.open_files_max);
+    page.gauge("process_max_fds", "Maximum number of open file descriptors.", usage.open_files_max);
     page.gauge("process_threads", "Threads.", usage.threads);
     let help = "Unix time at which the process started.";
     page.gauge("process_start_time_seconds", help, usage.started_unix_seconds);

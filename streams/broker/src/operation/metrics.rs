@@ -120,7 +120,7 @@ fn write_clients(page: &mut Page, broker: &Broker) {
     );
     page.counter(
         "memlane_broker_memory_throttles_total",
-        "Requests that waited because those of all principals had too many bytes in flight.",
+        "Requests that waited because all principals together had too many bytes in flight.",
         read(&counters.memory_throttles),
     );
     let (bytes, limit) = broker.rules.quotas.bytes_in_flight();
@@ -140,7 +140,7 @@ fn write_throttles(page: &mut Page, counters: &Counters) {
     page.family(
         "memlane_broker_rate_throttles_total",
         Kind::Counter,
-        "Answers that throttled a client because its principal exceeded its byte rate.",
+        "Responses that throttled a client because its principal exceeded a byte rate.",
     );
     for (request, flow) in flows {
         page.sample(&[("request", request)], counters.throttles(flow).0);
@@ -188,7 +188,7 @@ fn write_topics(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     let partition_count: usize = topics.iter().map(|topic| topic.partitions().len()).sum();
     page.gauge("memlane_broker_partitions", "Partitions.", partition_count);
     let families: [(&str, Kind, &str, Value); 5] = [
-        ("size_bytes", Kind::Gauge, "Bytes of batches.", |it| it.size_bytes),
+        ("size_bytes", Kind::Gauge, "Size of all record batches.", |it| it.size_bytes),
         ("records_in_total", Kind::Counter, "Records appended.", |it| it.records_in),
         ("bytes_in_total", Kind::Counter, "Bytes of batches appended.", |it| it.bytes_in),
         ("records_out_total", Kind::Counter, "Records fetched.", |it| it.records_out),
@@ -207,12 +207,14 @@ fn write_offsets(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     let partition_count: usize = topics.iter().map(|topic| topic.partitions().len()).sum();
     let is_each_shown = partition_count <= PARTITION_SERIES_MAX;
     let families: [(&str, &str, Value); 2] = [
-        ("start_offset", "First offset; the sum over all partitions where none is named.", |it| {
-            it.start_offset()
-        }),
+        (
+            "start_offset",
+            "First offset of a partition; without the label partition, their sum in the topic.",
+            |it| it.start_offset(),
+        ),
         (
             "end_offset",
-            "Offset after the last record; the sum over all partitions where none is named.",
+            "High watermark of a partition; without the label partition, their sum in the topic.",
             |it| it.stable_offset(),
         ),
     ];
@@ -241,7 +243,7 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
     let families: [(&str, &str, Value); 4] = [
         ("keys", "Keys with a current value.", |it| it.key_count),
         ("index_bytes", "Memory of the index of current values.", |it| it.index_bytes),
-        ("lag_offsets", "Committed offsets not in the current values yet.", |it| it.lag),
+        ("lag_offsets", "Committed offsets that are not in the current values yet.", |it| it.lag),
         ("unready_partitions", "Partitions whose current values cannot be read yet.", |it| {
             it.unready
         }),
@@ -258,9 +260,12 @@ fn write_values(page: &mut Page, topics: &[Arc<OpenTopic>]) {
 fn write_derived(page: &mut Page, states: &[Arc<State>]) {
     type Value = fn(&State) -> u64;
     let families: [(&str, Kind, &str, Value); 5] = [
-        ("lag_offsets", Kind::Gauge, "Committed offsets of the source not processed yet.", |it| {
-            it.lag.load(Ordering::Relaxed)
-        }),
+        (
+            "lag_offsets",
+            Kind::Gauge,
+            "Committed offsets of the source that are not processed yet.",
+            |it| it.lag.load(Ordering::Relaxed),
+        ),
         ("waits", Kind::Gauge, "1 while the derived topic is blocked.", |it| {
             u64::from(it.waits().is_some())
         }),
@@ -304,7 +309,7 @@ fn write_lags(page: &mut Page, groups: Option<&[LagView]>) {
     page.family(
         "memlane_broker_group_lag",
         Kind::Gauge,
-        "Records between a group's committed offsets and the ends of a topic.",
+        "Difference between the high watermarks of a topic and the committed offsets of a group.",
     );
     for (group, topic) in lags().take(LAG_SERIES_MAX) {
         page.sample(&[("group", group), ("topic", &topic.topic)], topic.lag);
