@@ -98,13 +98,14 @@ impl Visitors for Door {
             return;
         }
         self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(client.to_owned());
-        let message = format!("{client} at {} uses the served image store", address.ip());
+        let message =
+            format!("{client} at {} has connected to the served image store", address.ip());
         self.events.info("store_client_came", None, message);
     }
 
     fn left(&self, client: &str) {
         if self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(client) {
-            let message = format!("{client} has no connection to the served image store any more");
+            let message = format!("{client} has disconnected from the served image store");
             self.events.info("store_client_left", None, message);
         }
     }

@@ -136,7 +136,7 @@ fn open_elsewhere(
             SetKey::open(wrapped, wrapping).map_err(DurableError::key(OPEN))
         }
         (JournalKey::Sealed(_), StoreKey::Empty) => {
-            let why = "the file data-key is missing in the folder of the journal; bring it back";
+            let why = "the file data-key is missing in the journal's directory; restore it";
             Err(refused(OPEN, why.to_owned()))
         }
         (JournalKey::Empty, StoreKey::Empty) => {

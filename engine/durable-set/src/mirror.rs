@@ -74,7 +74,7 @@ pub enum MirrorError {
     Late(Duration),
     #[error("the image store belongs to another daemon: {0}")]
     TakenOver(String),
-    #[error("the daemon stops, and the image store has not answered")]
+    #[error("the daemon is stopping, and the image store has not answered")]
     Stopped,
 }
 

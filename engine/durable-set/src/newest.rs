@@ -94,7 +94,7 @@ impl NewestImage {
         }
         let (accepted, newest) = (accepted.0, self.name());
         let attempt =
-            format!("begin from image {accepted}, as the newest that can be read is {newest}");
+            format!("restore from image {accepted}: the newest that can be read is {newest}");
         Err(DurableError::new(DurableErrorKind::NotNewest, attempt))
     }
 

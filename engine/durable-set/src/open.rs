@@ -194,7 +194,7 @@ impl DurableSet {
             (None, _) => NewestImage::find(&spec.images)?,
         };
         let journal_set = journal::set_in(&*spec.journal);
-        let journal_set = journal_set.map_err(DurableError::journal("look at the journal"))?;
+        let journal_set = journal_set.map_err(DurableError::journal("inspect the journal"))?;
         let found_set = set_of(journal_set, &newest)?;
         if kept_set.is_none() && found_set.is_some() && !engine.volumes().is_empty() {
             return Err(DurableError::new(DurableErrorKind::NotEmpty, OPEN));
@@ -318,7 +318,7 @@ impl DurableSet {
     ) -> Result<Self, DurableError> {
         let in_force = mirroring_in_force(&spec, kept_set);
         let begins = journal::begins_at(&*spec.journal, spec.key.as_deref());
-        let begins = begins.map_err(DurableError::journal("look where the journal begins"))?;
+        let begins = begins.map_err(DurableError::journal("find the beginning of the journal"))?;
         let is_known = newest.failure.is_none() && newest.skipped.is_empty();
         let folder = Arc::clone(&spec.journal);
         let journal = Journal::open(JournalSpec {
@@ -396,7 +396,7 @@ fn find_shipped(
         return Ok(None);
     }
     let found = ShippedJournal::after(image, &spec.images, &mut Verified::default());
-    found.map_err(DurableError::images("look for the journal in the image store"))
+    found.map_err(DurableError::images("find the journal in the image store"))
 }
 
 /// Adds encryption of the images, if there is a key. Fails before anything is used or changed if

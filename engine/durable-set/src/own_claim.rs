@@ -30,7 +30,7 @@ const MAGIC: &str = "memlane claim 1";
 const WORDS: [(Mirroring, &str); 3] =
     [(Mirroring::Off, "off"), (Mirroring::MayStop, "may-stop"), (Mirroring::Always, "always")];
 
-const READ: &str = "read the file claim in the folder of the journal";
+const READ: &str = "read the file claim in the journal's directory";
 
 /// Record of the claims of this daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl OwnClaim {
     /// Fails if another daemon has claimed the store since this one did.
     pub fn check(&self, claims: &Claims) -> Result<(), ImageError> {
         if let Some(number) = claims.unread.filter(|&number| number > self.known_number) {
-            let attempt = format!("find out which daemon has written image {number}");
+            let attempt = format!("determine which daemon wrote image {number}");
             return Err(ImageError::new(ImageErrorKind::Unavailable, attempt));
         }
         let is_own = |(_, writer): &(u32, StoreWriter)| writer.daemon_id == self.daemon_id;
@@ -106,9 +106,9 @@ impl OwnClaim {
             Some((number, writer)) if *number > self.known_number => taken_over(*number, writer),
             _ => {
                 let why = "it has no claim of this daemon, which mirrors flushes to another image \
-                           store, or did so last; configure that store, or, to give it up, delete \
-                           the file claim in the folder of the journal and start again: do not \
-                           promote a standby of that store then";
+                           store, or did so last; configure that store, or, if it is lost for \
+                           good, delete the file claim in the journal's directory and start \
+                           again: do not promote a standby of that store then";
                 ImageError::new(ImageErrorKind::Fenced, "claim the store again").with_source(why)
             }
         }
@@ -134,7 +134,7 @@ impl OwnClaim {
             // Then the claim is not recorded, as without a file.
             Err(_) if mirroring == Mirroring::Off => Ok(()),
             noted => noted.map_err(|error| {
-                let attempt = "note in the folder of the journal that flushes are mirrored";
+                let attempt = "record in the journal's directory that flushes are mirrored";
                 ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
             }),
         }
@@ -176,7 +176,7 @@ impl OwnClaim {
             // The old record only makes flushes wait for the store at the next start.
             Err(_) if mirroring == Mirroring::Off => Ok(()),
             noted => noted.map_err(|error| {
-                let attempt = "note in the folder of the journal that the store was claimed";
+                let attempt = "record in the journal's directory that the store was claimed";
                 ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
             }),
         }
@@ -250,7 +250,7 @@ fn taken_over(number: u32, writer: &StoreWriter) -> ImageError {
     let why = format!(
         "another daemon{host} has claimed it since, with number {number}; make this daemon a \
          standby, or, to replace everything that the other has saved, stop both, delete the file \
-         claim in the folder of this daemon's journal, and start this one"
+         claim in this daemon's journal directory, and start this one"
     );
     ImageError::new(ImageErrorKind::Fenced, "claim the store again").with_source(why)
 }

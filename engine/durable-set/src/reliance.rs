@@ -97,7 +97,7 @@ fn look_at(
     };
     let image = match opened {
         Ok(image) if image.id() == id => image,
-        Ok(_) => return Ok(Some((Lack::Image, "another has its number".to_owned()))),
+        Ok(_) => return Ok(Some((Lack::Image, "its number belongs to another image".to_owned()))),
         Err(error) if is_missing(&error) => return Ok(Some((Lack::Image, error.kind.to_string()))),
         Err(error) => return Err(error),
     };
@@ -123,7 +123,7 @@ fn lack_of_journal(
         return None;
     }
     match journal {
-        None => Some("it is not there".to_owned()),
+        None => Some("it does not exist".to_owned()),
         Some(begins) if begins > from => {
             Some(format!("it begins with transaction {begins}, and is needed from {from} on"))
         }

@@ -84,7 +84,7 @@ pub(crate) fn restore(engine: &Arc<Engine>, stored: &Stored<'_>) -> Result<Resto
     if journal_failure.is_some() {
         // Later transactions could not be replayed after a gap. An image must cover everything
         // first.
-        let attempt = "set the journal aside, which cannot be read";
+        let attempt = "rename the files of the unreadable journal";
         journal::set_aside(stored.journal).map_err(DurableError::journal(attempt))?;
         lose_anchors(engine);
     }

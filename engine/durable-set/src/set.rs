@@ -151,7 +151,7 @@ impl DurableSet {
             return Ok(());
         };
         let store = Arc::clone(&self.images);
-        let attempt = format!("open {id}, which blocks were not fetched from yet");
+        let attempt = format!("open {id}, which has blocks that are not fetched yet");
         let image = OpenImage::open(store, id.number()).map_err(DurableError::images(&attempt))?;
         self.set_source(Some(Arc::new(image)));
         Ok(())

@@ -102,7 +102,7 @@ impl DurableSet {
     /// them fail until they are overwritten, even if the object reappears. The pool's owner decides
     /// this.
     pub fn accept_loss(&self, name: &str) -> Result<GivenUp, DurableError> {
-        let attempt = format!("give up what cannot be fetched of {name:?}");
+        let attempt = format!("accept the loss of blocks of {name:?}");
         let volume = self.engine.volume(name).map_err(DurableError::volume(&attempt))?;
         let is_image_gone = match self.source() {
             Ok(image) => {
@@ -124,7 +124,7 @@ impl DurableSet {
 }
 
 fn fetching(image: &OpenImage) -> String {
-    format!("fetch what is in {} only", image.id())
+    format!("fetch the blocks that only {} has", image.id())
 }
 
 fn has_any_absent(volume: &Volume) -> bool {

@@ -89,7 +89,7 @@ fn a_damaged_memory_of_claims_is_reported() {
     fixture.kill();
     let error = fixture.try_to_save(SaveExtent::Durable).expect_err("it is damaged");
     let cause = durable_set::causes(&error);
-    assert!(cause.contains("the file claim in the folder of the journal"), "{cause}");
+    assert!(cause.contains("the file claim in the journal's directory"), "{cause}");
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl Arrival {
             Ok(true)
         };
         compare().map_err(|error| {
-            let attempt = format!("find out which daemon wrote {}", self.object);
+            let attempt = format!("determine which daemon wrote {}", self.object);
             ImageError::new(ImageErrorKind::Unavailable, attempt).with_source(error)
         })
     }

@@ -241,11 +241,11 @@ impl ClaimedStore {
             }
             Some(ManifestState::Whole(_)) => return Err(self.fenced(taken_error.attempt)),
             Some(ManifestState::Unreadable(error)) => {
-                let attempt = format!("find out which daemon wrote image {}", self.next_number);
+                let attempt = format!("determine which daemon wrote image {}", self.next_number);
                 return Err(ImageError::new(error.kind, attempt).with_source(error));
             }
             None => {
-                let attempt = format!("find out which daemon wrote image {}", self.next_number);
+                let attempt = format!("determine which daemon wrote image {}", self.next_number);
                 let unknown = ImageError::new(ImageErrorKind::Unavailable, attempt);
                 return Err(unknown.with_source(taken_error));
             }

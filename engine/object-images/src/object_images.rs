@@ -103,7 +103,7 @@ impl ImageStore for ObjectImages {
             // An unreadable object may be ours. Some servers also reject a request that conflicts
             // with another one, although no object exists then.
             Err(unknown) => Err(ImageError::new(ImageErrorKind::Unavailable, attempt())
-                .with_source(image_error(unknown, "find out which daemon wrote the manifest"))),
+                .with_source(image_error(unknown, "determine which daemon wrote the manifest"))),
         }
     }
 

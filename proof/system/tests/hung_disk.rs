@@ -537,7 +537,7 @@ fn check_a_start(world: &mut World, round: i64) -> Result<()> {
     // It may have failed as a commit for a missing topic.
     drop(runtime.block_on(commit)?);
     wait_for("all topics to be served", TIME_LIMIT, || {
-        Ok(!broker.ask("/readyz")?.contains("topics are not available"))
+        Ok(!broker.ask("/readyz")?.contains("not available"))
     })?;
     runtime.block_on(async {
         let isolation = Isolation::ReadCommitted;

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use api::{ByteSize, Method, Promotion, Standby, StandbyMirroring, StandbyPromote, Status};
+use api::{
+    ByteSize, Method, Promotion, Standby, StandbyMirroring, StandbyPromote, Status, counted,
+};
 use rest_client::Client;
 
 use super::{lines, or_dash, time_text, word_of};
@@ -62,7 +64,7 @@ pub(super) fn text(standby: &Standby) -> String {
             "journal lag",
             standby
                 .journal_lag_seconds
-                .map_or_else(|| "as the image".to_owned(), |it| format!("{it:.1} s")),
+                .map_or_else(|| "that of the image".to_owned(), |it| format!("{it:.1} s")),
         ),
         ("to fetch", ByteSize(standby.lag_bytes).rounded()),
     ];
@@ -87,10 +89,10 @@ fn promotion_text(promotion: &Promotion) -> String {
     let before = if promotion.is_repeated { "was promoted before, " } else { "promoted " };
     let mut text = format!("{before}from image {}: {lost}", promotion.image);
     if promotion.replayed_transactions > 0 {
-        let count = promotion.replayed_transactions;
-        text += &format!("; {count} transactions of the journal were replayed");
+        let count = counted(promotion.replayed_transactions, "transaction");
+        text += &format!("; replayed {count} of the journal");
         if let Some(seconds) = promotion.journal_lost_seconds {
-            text += &format!(", so of class journal at most the last {seconds:.1} s are lost");
+            text += &format!(": of class journal, at most the last {seconds:.1} s are lost");
         }
     }
     if promotion.is_complete {
@@ -112,7 +114,8 @@ fn promotion_text(promotion: &Promotion) -> String {
     }
     if !promotion.guarantees_lost.is_empty() {
         let names = promotion.guarantees_lost.join(", ");
-        text += &format!("; thin for lack of memory: {names}");
+        text +=
+            &format!("; thin, because the pool has too little memory to guarantee them: {names}");
     }
     text
 }

@@ -168,7 +168,7 @@ impl DurabilityLoop {
             self.tended = Instant::now();
             if let Err(error) = set.maintain() {
                 let error = format!("{:#}", anyhow::Error::from(error));
-                tracing::debug!(error, "journal maintenance failed; it is retried");
+                tracing::debug!(error, "journal maintenance failed; retrying");
             }
         }
     }
@@ -217,7 +217,7 @@ impl DurabilityLoop {
         let events = &self.durable.events;
         match status.state {
             api::MirrorState::InSync => {
-                let message = "the image store has everything that was flushed again";
+                let message = "the image store has all flushes of class journal again";
                 events.info("mirror_resumed", None, message.to_owned());
             }
             api::MirrorState::CatchingUp => {

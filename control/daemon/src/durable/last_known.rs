@@ -36,7 +36,7 @@ impl SetRecord {
             Ok(file) => file.and_then(|file| last_known(file.state())),
             Err(error) => {
                 let path = path.display();
-                tracing::warn!(%error, "cannot read {path}; a missing journal is not noticed");
+                tracing::warn!(%error, "cannot read {path}; a missing journal is not detected");
                 None
             }
         };

@@ -132,7 +132,8 @@ impl Durable {
         if streamed.unfetched.blocks > 0 {
             let bytes = api::ByteSize(streamed.unfetched.blocks * BLOCK_BYTES as u64).rounded();
             anyhow::bail!(
-                "cannot fetch {bytes} of restored volumes; it is retried; see memlane status"
+                "cannot fetch {bytes} of restored volumes; the daemon retries, and memlane status \
+                 shows the cause"
             );
         }
         Ok(streamed.bytes_read)

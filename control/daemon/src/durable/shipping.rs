@@ -145,7 +145,7 @@ impl ShippingLoop {
             (None, Some(cause)) => {
                 let failed =
                     error_text::failed("cannot ship the journal to the image store", &cause);
-                let message = format!("{failed}; a standby lacks what is flushed from now on");
+                let message = format!("{failed}; until it succeeds, a standby lacks new flushes");
                 events.error("shipping_failing", None, message);
             }
             (Some(_), None) => {

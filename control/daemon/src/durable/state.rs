@@ -315,8 +315,8 @@ fn refused_start(error: &DurableError, parts: &Parts<'_>) -> anyhow::Error {
              is left (0: none)"
         }
         Journal | NewestUnreadable | NotNewest => {
-            "; if something unreadable is lost for good, start once with --accept-loss NUMBER, \
-             the newest image that can be read (0: none)"
+            "; if the unreadable part is lost for good, start once with --accept-loss NUMBER, the \
+             newest image that can be read (0: none)"
         }
         _ => "",
     };
@@ -340,15 +340,15 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
     tell_missing(events, &opening.missing, &parts.journal.dir, &place);
     if let Some(error) = &opening.store_failure {
         let message = format!(
-            "cannot list the images in {place}: {}; all volumes are in memory, and the listing \
-             is retried",
+            "cannot list the images in {place}: {}; all volumes are in memory, and the daemon \
+             retries",
             causes(error)
         );
         events.warning("image_unreachable", None, message);
     }
     if let Some(error) = &opening.source_failure {
         let message =
-            format!("reads of blocks that are not fetched from the image yet fail: {error}");
+            format!("cannot read blocks that are not fetched from the image yet: {error}");
         events.error("image_unreachable", None, message);
     }
 }
@@ -356,7 +356,7 @@ fn tell_opening(parts: &Parts<'_>, opening: &Opening) {
 /// Reports that the owner accepted the loss of data, and its cause.
 fn tell_loss(events: &EventLog, loss: Option<&DurableError>) {
     if let Some(error) = loss {
-        let message = format!("loss accepted: data may be lost: {}", causes(error));
+        let message = format!("started with --accept-loss, so data may be lost: {}", causes(error));
         events.error("loss_accepted", None, message);
     }
 }
@@ -392,8 +392,8 @@ fn tell_restored(parts: &Parts<'_>, how: &Opened) {
     }
     if let Some(gap) = shipped_gap {
         let message = format!(
-            "the journal in the image store is restored up to a gap: {gap}; what was flushed after \
-             it is lost"
+            "the journal in the image store was replayed only up to a gap: {gap}; later flushes \
+             are lost"
         );
         events.error("journal_damaged", None, message);
     }

@@ -90,7 +90,7 @@ impl Durable {
         }
         if let Some(failure) = self.known().look_failure.clone() {
             let place = place_of(&self.images_config.store);
-            let message = format!("cannot list the images in {place}; it is retried: {failure}");
+            let message = format!("cannot list the images in {place}; retrying: {failure}");
             warnings.push(warning("image_unreachable", message));
         }
         warnings.extend(self.key_warning());

@@ -210,8 +210,8 @@ impl Standby {
         match (before, failure) {
             (None, Some(failure)) => {
                 let message = format!(
-                    "the standby cannot follow {}: {failure}; readers keep the last complete \
-                     image, and it is retried",
+                    "the standby cannot follow {}: {failure}; clients read the last complete image \
+                     until it succeeds, and the standby retries",
                     self.place
                 );
                 self.events.error("standby_failing", None, message);
@@ -246,7 +246,7 @@ impl Standby {
         drop(known);
         if let Some(gap) = gap.filter(|_| stays && !was_told) {
             let message = format!(
-                "the journal in {} cannot be replayed as a whole after the image: {gap}",
+                "a promotion would replay only a part of the journal in {}: {gap}",
                 self.place
             );
             self.events.error("journal_gap", None, message);
@@ -287,7 +287,7 @@ impl Standby {
                 ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
             })?;
             own.take_over(claims, &folder).map_err(|error| {
-                let attempt = "note the claim in the folder of the journal";
+                let attempt = "record the claim in the directory of the journal";
                 ImageError::new(ImageErrorKind::Denied, attempt).with_source(error)
             })
         };

@@ -78,9 +78,9 @@ pub(super) fn open_pool(
 fn rejoin(spec: FollowerSpec, places: &Places<'_>, events: &EventLog) -> anyhow::Result<Follower> {
     let Some(own) = OwnClaim::read(&open_journal_folder(places.journal_dir)?)? else {
         bail!(
-            "the pool cannot become a standby's: without the file claim in {} nobody knows \
-             whether another daemon has taken over the image store; to copy the whole image \
-             instead, delete the file of the pool and the directory of the journal",
+            "cannot make the pool that of a standby: the file claim is missing in {}, so it is \
+             unknown whether another daemon has taken over the image store; to copy the newest \
+             image instead, delete the file of the pool and the directory of the journal",
             places.journal_dir.display()
         );
     };

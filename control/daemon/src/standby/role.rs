@@ -70,7 +70,7 @@ pub(crate) fn promotion_at_start(state_dir: &Path) -> Option<Promotion> {
         Ok(known) => known.filter(|known| !known.is_pending)?.promotion,
         Err(error) => {
             tracing::warn!(
-                error = %format!("{error:#}"), "cannot find out about an earlier promotion"
+                error = %format!("{error:#}"), "cannot read the record of an earlier promotion"
             );
             None
         }

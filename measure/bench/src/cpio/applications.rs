@@ -299,7 +299,7 @@ fn borg_check(workdir: &Workdir) -> Result<()> {
 }
 
 fn bytes_of(path: &Path) -> Result<u64> {
-    let data = fs::metadata(path).with_context(|| format!("there is no {}", path.display()))?;
+    let data = fs::metadata(path).with_context(|| format!("{} does not exist", path.display()))?;
     Ok(data.len())
 }
 

@@ -67,7 +67,7 @@ pub(super) fn remove(folder: &Path) {
     let deadline = Instant::now() + EMPTY_TIME_LIMIT;
     while let Err(error) = fs::remove_dir(folder) {
         if Instant::now() >= deadline {
-            eprintln!("the group {} is left: {error}", folder.display());
+            eprintln!("cannot remove the control group {}: {error}", folder.display());
             return;
         }
         std::thread::sleep(LOOK_INTERVAL);

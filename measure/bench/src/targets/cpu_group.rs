@@ -82,7 +82,9 @@ impl CpuGroup {
     /// Creates a group with the best available method.
     pub fn new(name: &str) -> Result<Self> {
         let made = CpuBackend::ALL.iter().find_map(|backend| Self::by(*backend, name).ok());
-        made.context("cannot count processor time: /proc/self/stat tells nothing either")
+        made.context(
+            "cannot count CPU time: neither control groups nor /proc/self/stat can be used",
+        )
     }
 
     /// Creates a group with this method. Fails if it is unavailable here.

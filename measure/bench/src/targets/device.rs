@@ -56,8 +56,8 @@ pub fn since(now: DeviceIo, before: DeviceIo) -> DeviceIo {
 
 /// Returns the device's name in `/sys/block`.
 pub(crate) fn kernel_name(device: &Path) -> Result<String> {
-    let real =
-        fs::canonicalize(device).with_context(|| format!("there is no {}", device.display()))?;
+    let real = fs::canonicalize(device)
+        .with_context(|| format!("cannot find the device {}", device.display()))?;
     let name = real.file_name().with_context(|| format!("{} has no name", device.display()))?;
     Ok(name.to_string_lossy().into_owned())
 }

@@ -103,7 +103,7 @@ impl Look {
         let paging = read("/proc/vmstat")?;
         let state = read("/proc/stat")?;
         let of = |text: &str, name: &str| {
-            named(text, name).with_context(|| format!("the kernel tells no {name}"))
+            named(text, name).with_context(|| format!("the kernel does not report {name}"))
         };
         Ok(Self {
             machine: Machine::read()?,

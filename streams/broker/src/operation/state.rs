@@ -107,10 +107,11 @@ impl Operation {
         let (count, names) = self.broker()?.topics.unserved();
         let more = if count > names.len() { ", …" } else { "" };
         let names = names.join(", ");
+        let are = if count == 1 { "topic is" } else { "topics are" };
         (count > 0).then(|| {
             format!(
-                "{count} topics are not available, because they wait for their disk or \
-                     cannot be opened: {names}{more}"
+                "{count} {are} not available: the disk does not respond, or the volume cannot be \
+                 opened: {names}{more}"
             )
         })
     }

@@ -59,7 +59,7 @@ impl OwnFile {
 /// Makes a folder accessible to users other than root, because PostgreSQL does not run as root.
 pub(super) fn open_to_all(folder: &Path) -> Result<()> {
     rustix::fs::chmod(folder, rustix::fs::Mode::from_raw_mode(0o755))
-        .with_context(|| format!("cannot open {} to all", folder.display()))
+        .with_context(|| format!("cannot make {} accessible to all users", folder.display()))
 }
 
 impl Backing for OwnFile {
@@ -97,7 +97,7 @@ pub(super) fn missing_disk(place: &Path) -> Option<String> {
 
 fn is_tmpfs(place: &Path) -> Result<bool> {
     let found = rustix::fs::statfs(place)
-        .with_context(|| format!("cannot tell what {} is on", place.display()))?;
+        .with_context(|| format!("cannot determine the file system of {}", place.display()))?;
     Ok(found.f_type == TMPFS_MAGIC)
 }
 
