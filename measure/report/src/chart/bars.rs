@@ -185,7 +185,7 @@ impl Bars {
                     @for (index, name) in self.part_names.iter().enumerate() {
                         span class={ "s" (index % 8) } { span.swatch {} } (name) "  "
                     }
-                    @if has_limits { "┃ where a bar is set" }
+                    @if has_limits { "┃ goal" }
                 }
             }
         }

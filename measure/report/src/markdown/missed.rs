@@ -5,7 +5,7 @@ use crate::bars::{self, Bar};
 use crate::book::Book;
 
 const FUSE_ON_LOOP: &str = "Without ublk an attached volume is a loop device over a FUSE file: \
-     FUSE and the daemon come on top of the loop device";
+     the costs of FUSE and of the daemon are added to those of the loop device";
 const FILTER_PARSES: &str = "A filter parses each record; a consumer gets batches unchanged";
 const ROWS_AS_TEXT: &str =
     "Each row is parsed and written as text; a consumer gets batches unchanged";
@@ -22,30 +22,30 @@ const CAUSES: [(&str, &str); 17] = [
     ("attached 4K read, to loop", FUSE_ON_LOOP),
     (
         "NBD depth 16, to nbdkit",
-        "fio and libnbd take a whole core at 180,000 requests per second, whatever the server",
+        "fio and libnbd take a whole core at 180,000 requests per second with every server",
     ),
     (
         "8 writers",
-        "The loop driver has writes of a device wait for its flush, so most commits of the \
+        "The loop driver delays the writes of a device during its flush, so most commits of the \
          journal have one write",
     ),
     ("8 writers, each flushed", DISK_GAINS),
     ("8 over NBD", DISK_GAINS),
     (
         "NOPM on a journal volume, to disk",
-        "The journal lies on the disk that it is compared with, so each commit waits for the \
+        "The journal is on the disk that it is compared with, so each commit waits for the \
          same flush",
     ),
     (
         "gain of logs only",
-        "The journal lies on the disk that it is compared with; a log gains from a faster one \
-         only",
+        "The journal is on the disk that it is compared with; a log gains only from a faster \
+         disk",
     ),
     ("SQL scan, 1 %", "The batch's bytes are searched and copied out of the volume for each query"),
     (
         "SQL scan, 50 %",
-        "Each match is parsed whole, because a text that is not JSON has no fields; PostgreSQL \
-         parsed it when it was stored",
+        "Each match is parsed completely, because a text that is not JSON has no fields; \
+         PostgreSQL parsed it when it was stored",
     ),
     ("SQL groups", "Each record is parsed; PostgreSQL parsed it when it was stored"),
     ("live query, 0 %", FILTER_PARSES),
@@ -54,8 +54,8 @@ const CAUSES: [(&str, &str); 17] = [
     ("live query, 100 %", ROWS_AS_TEXT),
     (
         "10,000 live queries, 0.1 %",
-        "Each record gives ten rows: the time goes into their memory and the FETCH statements of \
-         ten thousand cursors",
+        "Each record produces ten rows: most of the time is spent on their memory and on the \
+         FETCH statements of ten thousand cursors",
     ),
 ];
 
@@ -69,12 +69,11 @@ pub(super) fn write(book: &Book) -> String {
         .filter(|(_, verdict)| is_missed(verdict.text))
         .map(|(bar, verdict)| line(bar, verdict.text))
         .collect();
-    let counted =
-        format!("{} of {} bars that were measured are met.", told.len() - lines.len(), told.len());
+    let counted = format!("{} of {} measured goals are met.", told.len() - lines.len(), told.len());
     match lines.as_slice() {
         [] => counted + "\n",
         lines => {
-            let columns = ["bar", "at", "measured", "verdict", "cause"];
+            let columns = ["goal", "at", "measured", "verdict", "cause"];
             format!("{counted} The others:\n\n{}", table(&columns, lines))
         }
     }

@@ -21,15 +21,15 @@ const INTERVAL_REPEATS_MIN: u64 = 6;
 
 const HEAD: &str = "# Performance
 
-Memlane beside what it may replace, measured in turn on the same machine. *Survives* is what
-acknowledged data outlives: a kill of its server, or a loss of power.
+Memlane beside the systems that it can replace, measured in turn on the same machine. The column
+*survives* names what acknowledged data survives: a kill of its server, or a loss of power.
 ";
 
 const EARLIER: &str = "[Notes on performance](performance-notes.md) has earlier figures.";
 
 const NOT_FOR: &str = "
-Also: Memlane needs memory for its index and for its own programs, so a few hundred MiB are better
-kept on tmpfs. It has no cluster of its own: [scope](scope.md) says what it will not do.
+Memlane also needs memory for its index and its programs: for a few hundred MiB of data, tmpfs takes
+less. It runs on one machine: [scope](scope.md) lists further limits.
 ";
 
 /// A generated file: its path relative to the page, and its text.
@@ -76,7 +76,7 @@ fn decision(book: &Book, folder: &str, pictures: &[(&str, String, String)]) -> S
     for (file, caption, _) in pictures {
         let _ = write!(text, "\n{caption}.\n\n![{caption}]({folder}/{file})\n");
     }
-    text += "\n## Missed bars\n\n";
+    text += "\n## Missed goals\n\n";
     text += &missed::write(book);
     text + &made(book, folder)
 }
@@ -109,15 +109,16 @@ fn made(book: &Book, folder: &str) -> String {
 
 Machine: {machine}. Date: {days}. Commit: {commits}. Profile: {profiles}.
 
-Figures are medians of repeats. Brackets hold 95 % intervals by order statistics, from six repeats
-on. A ratio is the median of the ratios of each repeat, in which both took turns. The best peer is
-the fastest, with the processor's cores kept awake where that helps it, as Memlane does itself.
-Rates and latencies that were measured for less than two seconds are left out.
+Figures are medians of repeats. Brackets contain 95 % confidence intervals by order statistics, if
+there are at least six repeats. A ratio is the median of the ratios of the repeats, in which both
+systems were measured in turn. The best peer is the fastest one, with the processor's cores kept
+from sleeping if it is faster then, as Memlane keeps them itself. Rates and latencies that were
+measured for less than two seconds are omitted.
 
-[All rows]({folder}/rows.md), with the commands that measured them. [Measuring](guides/measuring.md)
+[All rows]({folder}/rows.md) have the commands that measured them. [Measuring](guides/measuring.md)
 explains the suites, [notes on performance](performance-notes.md) the causes.
 
-This page is generated; `make performance` measures and writes it anew on your machine.
+This page is generated. `make performance` measures the figures on your machine and writes the page.
 "
     )
 }

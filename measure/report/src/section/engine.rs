@@ -44,7 +44,7 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
         };
         let limit = floors_max(group).map(|max| {
             let max_text = Format::Ratio.text_with_unit(max);
-            (max, format!("the bar is at most {max_text}"))
+            (max, format!("goal: at most {max_text}"))
         });
         let beside = book.estimate(group, "figures/ns_mean");
         Some(Bar { limit, beside, ..Bar::new(heading.trim(), name, ratio) })

@@ -48,7 +48,7 @@ fn bars(book: &Book, groups: &[Group]) -> Bars {
     let bar = |group: &Group| {
         let limit = latency_times_min(group).map(|min| {
             let min_text = Format::Ratio.text_with_unit(min);
-            (min, format!("the bar is at least {min_text}"))
+            (min, format!("goal: at least {min_text}"))
         });
         let is_ours = group.target().starts_with("volume");
         let over_volume = over_volume(book, groups, group)?;

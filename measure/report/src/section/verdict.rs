@@ -16,7 +16,7 @@ pub(crate) fn body(book: &Book) -> Option<Markup> {
         bars.iter().partition(|bar| bar.measured.is_some());
     Some(html! {
         @if measured.is_empty() {
-            p.none { "No measurement here decides a bar." }
+            p.none { "No measurement here decides a goal." }
         } @else {
             (sentence(book, &measured))
             (chart_of(book, &measured).show())
@@ -37,9 +37,8 @@ fn sentence(book: &Book, measured: &[&Bar]) -> Markup {
         |bar: &&&Bar| bar.verdict(book).is_some_and(|verdict| verdict.is_met == Some(true));
     let met = measured.iter().filter(is_met).count();
     html! {
-        p { "Bars that were measured: " (measured.len()) ". Of these are met: " (met)
-            ". A bar that lies within the interval of its figure is not decided by this \
-              run, and none is by a smoke test." }
+        p { (met) " of " (measured.len()) " measured goals are met. A goal within the interval of \
+             its figure is not decided by this run. A smoke test (profile quick) decides no goal." }
     }
 }
 
@@ -53,10 +52,10 @@ fn chart_of(book: &Book, measured: &[&Bar]) -> chart::Bars {
         let series = if bar.bound.holds(estimate.value()) { 2 } else { 1 };
         Some(chart::Bar { series, ..chart::Bar::new("", bar.short, share) })
     };
-    let title = "How much of what its bar allows each figure takes";
-    let hint = "lower is better; up to the line the bar is met";
+    let title = "Each figure relative to its goal";
+    let hint = "lower is better; up to the line the goal is met";
     let bars = measured.iter().filter_map(bar).collect();
-    let line = Some((1.0, "bar".to_owned()));
+    let line = Some((1.0, "goal".to_owned()));
     chart::Bars { line, ..chart::Bars::new(title, hint, Format::Ratio, bars) }
 }
 
@@ -75,7 +74,7 @@ fn table(book: &Book, bars: &[&Bar]) -> Table {
         caption: "Ratios within one run, medians with 95 % intervals.".to_owned(),
         columns: vec![
             Column::text("What"),
-            Column::text("Bar"),
+            Column::text("Goal"),
             Column::number("Measured"),
             Column::text("Verdict"),
         ],
