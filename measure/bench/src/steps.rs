@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments, form: Form) -> Result<()> {
 
 /// Plans a step per repeat, which measures every step of the path.
 pub(crate) fn plan<'plan>(arguments: &'plan Arguments, session: &Session) -> Result<Plan<'plan>> {
-    ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
+    ensure!(arguments.seconds > 0.0, "--seconds must be more than 0");
     let step = |repeat| Step {
         suite: Suite::Steps,
         case: "steps".to_owned(),
@@ -93,7 +93,7 @@ fn table<'row>(rows: impl Iterator<Item = (&'row str, f64)>) -> String {
 
 /// Returns the row of each step, and whether the pool had huge pages.
 fn measure(arguments: &Arguments) -> Result<(Vec<Row>, bool)> {
-    ensure!(arguments.seconds > 0.0, "--seconds takes a number above zero");
+    ensure!(arguments.seconds > 0.0, "--seconds must be more than 0");
     let mut rows = Rows { time: Duration::from_secs_f64(arguments.seconds), list: Vec::new() };
     let place = Place::new()?;
     measure_codec(&mut rows);

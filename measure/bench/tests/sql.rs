@@ -28,7 +28,7 @@ fn missing_broker() -> Option<String> {
 
 fn missing_neighbour() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("PostgreSQL is run by root for its own user".to_owned());
+        return Some("cannot start PostgreSQL as its own user".to_owned());
     }
     missing(&[Ability::Program("setpriv")])
         .or_else(|| Postgres::find().err().map(|error| format!("{error:#}")))

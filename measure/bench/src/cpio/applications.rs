@@ -79,7 +79,9 @@ const FILES: &[Application] = &[
         modules: &[],
         works_on: WorksOn::Folders,
         install_hint: "apt install fsmark",
-        prepare: |workdir| fs::create_dir(workdir.path("marks")).context("cannot make a folder"),
+        prepare: |workdir| {
+            fs::create_dir(workdir.path("marks")).context("cannot create a directory")
+        },
         run: |workdir| {
             let words = "fs_mark -d marks -s 4096 -S 1 -k -L 1";
             let count = format!("-n {} -t {FS_MARK_THREADS}", marks(workdir));
@@ -207,7 +209,7 @@ const FILES: &[Application] = &[
         works_on: WorksOn::Folders,
         install_hint: "apt install coreutils",
         prepare: |workdir| {
-            fs::create_dir(workdir.path("spill")).context("cannot make a folder")?;
+            fs::create_dir(workdir.path("spill")).context("cannot create a directory")?;
             data::lines(&workdir.path("lines"), workdir.seed, workdir.bytes)
         },
         run: |workdir| {
@@ -274,7 +276,7 @@ fn statements(workdir: &Workdir) -> (String, String) {
 
 /// Creates files, every second one identical.
 fn borg_tree(workdir: &Workdir, file_bytes: u64) -> Result<()> {
-    fs::create_dir(workdir.path("tree")).context("cannot make a folder")?;
+    fs::create_dir(workdir.path("tree")).context("cannot create a directory")?;
     for index in 0..(workdir.bytes / file_bytes).max(2) {
         let path = workdir.path(&format!("tree/{index}"));
         let seed = if index % 2 == 0 { workdir.seed.wrapping_add(index) } else { !workdir.seed };

@@ -236,7 +236,7 @@ impl Folder {
     fn new(target: &Target, spec: &Spec) -> Result<Self> {
         if is_whole(spec) {
             let made = tempfile::Builder::new().prefix("memlane-bench-").tempdir();
-            let path = made.context("cannot make a folder to work in")?.keep();
+            let path = made.context("cannot create a directory to work in")?.keep();
             return Ok(Self { path, location: DataLocation::Whole(target.access().clone()) });
         }
         let Access::File { path, .. } = target.access() else {

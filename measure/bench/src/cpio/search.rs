@@ -65,11 +65,11 @@ pub(super) const ALL: &[Application] = &[
         },
         run: |workdir| {
             let found = searched(workdir)?;
-            std::fs::write(workdir.path("found"), found).context("cannot keep what was found")
+            std::fs::write(workdir.path("found"), found).context("cannot store the search results")
         },
         verify: |workdir| {
             let found = std::fs::read_to_string(workdir.path("found"))
-                .context("cannot read what was found")?;
+                .context("cannot read the search results")?;
             let numbers: Vec<u64> =
                 found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
             let [asked, lost] = numbers[..] else {

@@ -31,7 +31,7 @@ pub(super) const ALL: &[Application] = &[
         works_on: WorksOn::Folders,
         install_hint: "apt install python3-lmdb",
         prepare: |workdir| {
-            fs::create_dir(workdir.path("tree")).context("cannot make a folder")?;
+            fs::create_dir(workdir.path("tree")).context("cannot create a directory")?;
             workdir.python_tool(BTREE, &["fill", "tree", &rows(workdir).to_string()]).check()?;
             Ok(())
         },
@@ -80,7 +80,7 @@ pub(super) const ALL: &[Application] = &[
         works_on: WorksOn::Folders,
         install_hint: "pip install duckdb, for /usr/bin/python3",
         prepare: |workdir| {
-            fs::create_dir(workdir.path("spill")).context("cannot make a folder")?;
+            fs::create_dir(workdir.path("spill")).context("cannot create a directory")?;
             let (count, seed) =
                 (duckdb_sales(workdir).to_string(), (workdir.seed >> 1).to_string());
             workdir.python_tool(DUCKDB, &["fill", &count, &seed]).check()?;

@@ -92,7 +92,7 @@ impl Arguments {
             return Ok(cores);
         }
         let most = self.cores.iter().max().copied().unwrap_or(0);
-        ensure!(most <= all, "--cores asks for {most}, and this machine has {all}");
+        ensure!(most <= all, "--cores has {most}, more than the {all} cores of this machine");
         Ok(self.cores.clone())
     }
 }

@@ -55,9 +55,9 @@ pub(crate) fn plan<'plan>(
     let seconds = arguments.seconds;
     ensure!(
         seconds.is_none_or(|it| it > 0.0 && it <= 86_400.0),
-        "--seconds takes a number up to a day"
+        "--seconds must be more than 0 and at most 86400"
     );
-    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib must be 64 or more");
     let size_bytes = arguments.size_mib.map(|mib| mib << 20);
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut plan = Plan::default();

@@ -13,7 +13,7 @@ pub(crate) fn describe(rows: &[&Row]) -> String {
     let medians = Medians::new(rows);
     medians.page([
         ("Writes of 4 KiB, each durable before its writer's next: medians", flushes(&medians)),
-        ("Images of what cannot be made smaller: medians", images(&medians)),
+        ("Images of incompressible data: medians", images(&medians)),
         ("Random overwrites of 4 KiB, alone and with a snapshot each second", copies(&medians)),
     ])
 }

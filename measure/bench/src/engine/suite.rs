@@ -47,10 +47,10 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn check(&self) -> Result<()> {
         let is_positive = |number: f64| number.is_finite() && number > 0.0;
-        ensure!(self.seconds.is_none_or(is_positive), "--seconds takes a number above zero");
-        ensure!(self.working_mib >= 64, "--working-mib takes 64 at least");
+        ensure!(self.seconds.is_none_or(is_positive), "--seconds must be more than 0");
+        ensure!(self.working_mib >= 64, "--working-mib must be 64 or more");
         let is_share = |load: f64| is_positive(load) && load < 1.0;
-        ensure!(self.load.is_none_or(is_share), "--load takes a share between 0 and 1");
+        ensure!(self.load.is_none_or(is_share), "--load must be between 0 and 1");
         Ok(())
     }
 

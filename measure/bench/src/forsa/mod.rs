@@ -71,9 +71,9 @@ impl Arguments {
 
     fn check(&self) -> Result<()> {
         let fit = self.jobs.iter().all(|count| (1..=JOBS_MAX).contains(count));
-        ensure!(fit, "--jobs takes 1 to {JOBS_MAX}");
-        ensure!(self.seconds.is_none_or(|it| it > 0.0), "--seconds takes a number above 0");
-        ensure!(self.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+        ensure!(fit, "--jobs must be 1 to {JOBS_MAX}");
+        ensure!(self.seconds.is_none_or(|it| it > 0.0), "--seconds must be more than 0");
+        ensure!(self.size_mib.is_none_or(|it| it >= 64), "--size-mib must be 64 or more");
         Ok(())
     }
 }

@@ -80,11 +80,11 @@ impl Arguments {
 
     fn check(&self) -> Result<()> {
         let sizes_fit = self.block_kib.iter().all(|kib| (1..=BLOCK_KIB_MAX).contains(kib));
-        ensure!(sizes_fit, "--block-kib takes 1 to {BLOCK_KIB_MAX}");
+        ensure!(sizes_fit, "--block-kib must be 1 to {BLOCK_KIB_MAX}");
         let depths_fit = self.depths.iter().all(|depth| (1..=DEPTH_MAX).contains(depth));
-        ensure!(depths_fit, "--depths takes 1 to {DEPTH_MAX}");
-        ensure!(self.seconds.is_none_or(|it| it > 0.0), "--seconds takes a number above 0");
-        ensure!(self.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+        ensure!(depths_fit, "--depths must be 1 to {DEPTH_MAX}");
+        ensure!(self.seconds.is_none_or(|it| it > 0.0), "--seconds must be more than 0");
+        ensure!(self.size_mib.is_none_or(|it| it >= 64), "--size-mib must be 64 or more");
         Ok(())
     }
 

@@ -68,14 +68,17 @@ pub(crate) struct Arguments {
 impl Arguments {
     fn check(&self) -> Result<()> {
         let seconds = self.seconds.unwrap_or(1.0);
-        ensure!(seconds > 0.0 && seconds <= 86_400.0, "--seconds takes a number up to a day");
-        ensure!(self.log_mib >= LOG_MIB_MIN, "--log-mib takes {LOG_MIB_MIN} at least");
+        ensure!(
+            seconds > 0.0 && seconds <= 86_400.0,
+            "--seconds must be more than 0 and at most 86400"
+        );
+        ensure!(self.log_mib >= LOG_MIB_MIN, "--log-mib must be {LOG_MIB_MIN} or more");
         let threads_fit = self.threads.iter().all(|count| (1..=THREADS_MAX).contains(count));
-        ensure!(threads_fit, "--threads takes 1 to {THREADS_MAX}");
+        ensure!(threads_fit, "--threads must be 1 to {THREADS_MAX}");
         let deliveries_fit = self.deliveries.iter().all(|rate| (1..=100_000).contains(rate));
-        ensure!(deliveries_fit, "--deliveries takes 1 to 100000 messages a second");
+        ensure!(deliveries_fit, "--deliveries must be 1 to 100000 messages per second");
         let consumers_fit = self.consumers.iter().all(|count| (1..=CONSUMERS_MAX).contains(count));
-        ensure!(consumers_fit, "--consumers takes 1 to {CONSUMERS_MAX}");
+        ensure!(consumers_fit, "--consumers must be 1 to {CONSUMERS_MAX}");
         let rates_fit = self.rates.iter().all(|percent| (1..=100).contains(percent));
         ensure!(rates_fit, "--rates takes percentages from 1 to 100");
         Ok(())

@@ -127,8 +127,8 @@ pub(crate) fn plan<'plan>(
     arguments: &'plan Arguments,
     session: &'plan Session,
 ) -> Result<Plan<'plan>> {
-    ensure!(arguments.seconds.is_none_or(|it| it > 0.0), "--seconds takes a number above 0");
-    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib takes 64 at least");
+    ensure!(arguments.seconds.is_none_or(|it| it > 0.0), "--seconds must be more than 0");
+    ensure!(arguments.size_mib.is_none_or(|it| it >= 64), "--size-mib must be 64 or more");
     let is_known = !arguments.jobs(session.profile).is_empty();
     ensure!(
         is_known,

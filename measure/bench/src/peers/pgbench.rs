@@ -108,7 +108,7 @@ fn place() -> Place {
 fn missing_for(spec: &Spec, place: &Place) -> Option<String> {
     let needed = [Ability::BlockDevices, Ability::Program("setpriv")];
     if let Some(reason) = missing(&needed) {
-        return Some(format!("PostgreSQL is run by root for its own user: {reason}"));
+        return Some(format!("cannot start PostgreSQL as its own user: {reason}"));
     }
     if let Err(error) = Postgres::find() {
         return Some(format!("{error:#}"));

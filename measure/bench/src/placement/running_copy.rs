@@ -197,8 +197,8 @@ impl RunningCopy {
             return Ok(None);
         };
         self.settle()?;
-        show_part("waiting until nothing is left to be made smaller");
-        let waited = wait_for("data to be made smaller", REDUCTION_TIME_LIMIT, || {
+        show_part("waiting until data reduction is complete");
+        let waited = wait_for("data reduction to complete", REDUCTION_TIME_LIMIT, || {
             let is_done = target.pending_bytes()? == 0;
             if !is_done {
                 std::thread::sleep(Duration::from_millis(100));

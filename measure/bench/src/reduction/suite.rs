@@ -62,8 +62,8 @@ impl Arguments {
 
     fn check(&self) -> Result<()> {
         let needed = MEMORY_MIB_MIN;
-        ensure!(self.memory_mib >= needed, "--memory-mib takes {needed} at least");
-        ensure!(self.size_mib.is_none_or(|mib| mib >= 16), "--size-mib takes 16 at least");
+        ensure!(self.memory_mib >= needed, "--memory-mib must be {needed} or more");
+        ensure!(self.size_mib.is_none_or(|mib| mib >= 16), "--size-mib must be 16 or more");
         Ok(())
     }
 

@@ -157,7 +157,8 @@ impl Scan {
         let found = connection.wait(connection.client().simple_query(query.text));
         let elapsed = begun.elapsed().as_secs_f64();
         let found = found.with_context(|| format!("cannot query {}", query.text))?;
-        let found = answer_in(&found).with_context(|| format!("what came of {}", query.text))?;
+        let found = answer_in(&found)
+            .with_context(|| format!("cannot use the result of {}", query.text))?;
         ensure!(found == answer, "{} returned {found:?} instead of {answer:?}", query.text);
         Ok(self.extent.scanned_records as f64 / elapsed)
     }

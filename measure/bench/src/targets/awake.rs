@@ -24,7 +24,7 @@ impl CoresAwake {
             .with_context(|| format!("cannot keep cores awake through {PATH}"))?;
         request
             .write_all(&0_i32.to_ne_bytes())
-            .with_context(|| format!("cannot ask {PATH} to keep cores awake"))?;
+            .with_context(|| format!("cannot write to {PATH} to keep cores awake"))?;
         Ok(Self { _request: request })
     }
 

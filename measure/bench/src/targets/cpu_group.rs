@@ -95,8 +95,9 @@ impl CpuGroup {
                 let own = backend.tree().and_then(Tree::own);
                 let own = own.with_context(|| format!("there is no {backend}"))?;
                 let folder = own.join(control_group::folder_name(name));
-                fs::create_dir(&folder)
-                    .with_context(|| format!("cannot make the group {}", folder.display()))?;
+                fs::create_dir(&folder).with_context(|| {
+                    format!("cannot create the control group {}", folder.display())
+                })?;
                 Some(folder)
             }
         };

@@ -99,7 +99,7 @@ fn signatures(device: &Path) -> Result<Vec<String>> {
 
 fn mounts(numbers: &str) -> Result<Vec<String>> {
     let table =
-        fs::read_to_string("/proc/self/mountinfo").context("cannot read what is mounted")?;
+        fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
     let of_device = table.lines().filter(|line| line.split_whitespace().nth(2) == Some(numbers));
     let place = |line: &str| line.split_whitespace().nth(4).unwrap_or_default().to_owned();
     Ok(of_device.map(|line| format!("it is mounted on {}", place(line))).collect())

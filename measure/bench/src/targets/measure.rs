@@ -138,7 +138,7 @@ pub fn counted_copy(target: &Target, bytes: u64) -> Result<Option<DeviceIo>> {
     }
     let deadline = Instant::now() + COUNT_TIME_LIMIT;
     loop {
-        let after = target.counts()?.context("what was counted is not counted any more")?;
+        let after = target.counts()?.context("the target no longer has a counter of requests")?;
         let moved = device::since(after, before);
         let is_whole = moved.read_sectors.min(moved.write_sectors) >= bytes / SECTOR_BYTES;
         if is_whole || Instant::now() >= deadline {

@@ -93,7 +93,7 @@ impl MemoryGroup {
     ) -> Result<Self> {
         let folder = parent.join(control_group::folder_name(name));
         fs::create_dir(&folder)
-            .with_context(|| format!("cannot make the group {}", folder.display()))?;
+            .with_context(|| format!("cannot create the control group {}", folder.display()))?;
         let group = Self { backend, folder };
         let limit = group.folder.join(backend.limit_file());
         // Without the controller this file does not exist and cannot be created.

@@ -71,7 +71,8 @@ impl VhostDriver {
         let transport = VhostUser::new(path, features);
         let mut transport =
             Box::new(transport.with_context(|| format!("cannot connect to {path}"))?);
-        let folder = tempfile::tempdir_in("/dev/shm").context("cannot make a folder in memory")?;
+        let folder =
+            tempfile::tempdir_in("/dev/shm").context("cannot create a directory in /dev/shm")?;
         let path = folder.path().join("buffers");
         let size_bytes = (SLOTS * SLOT_BYTES) as u64;
         let mut memory = Region::open(&RegionSpec { path: path.clone(), size_bytes })?;
@@ -122,7 +123,7 @@ impl VhostDriver {
         self.kick()?;
         self.wait()?;
         let read = &self.memory.bytes_mut()[SLOT_BYTES..2 * SLOT_BYTES];
-        ensure!(read == written, "the disk does not hold what was written to it");
+        ensure!(read == written, "the disk returned other data than was written to it");
         Ok(())
     }
 

@@ -123,7 +123,7 @@ impl Mount {
 
     fn on(device: PathBuf) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-tpcc-").tempdir_in("/var/tmp");
-        let folder = folder.context("cannot make a folder to mount on")?;
+        let folder = folder.context("cannot create a directory to mount on")?;
         rustix::fs::chmod(folder.path(), rustix::fs::Mode::from_raw_mode(0o755))
             .context("cannot change the mode of a directory")?;
         let mounted = Mounted::new(&device, &folder.path().join("mnt"), "noatime")?;
@@ -154,8 +154,8 @@ impl OwnDaemon {
 
     /// Returns the pool's used memory after all reduction.
     fn reduced(&self) -> Result<u64> {
-        show_part("waiting until nothing is left to be made smaller");
-        wait_for("data to be made smaller", REDUCTION_TIME_LIMIT, || {
+        show_part("waiting until data reduction is complete");
+        wait_for("data reduction to complete", REDUCTION_TIME_LIMIT, || {
             std::thread::sleep(Duration::from_millis(100));
             Ok(self.get().status()?.pool.pending_bytes == 0)
         })?;

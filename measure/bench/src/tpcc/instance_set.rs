@@ -48,7 +48,7 @@ pub(crate) fn missing_server(engine: Engine) -> Option<String> {
         Engine::Sqlite => return None,
     };
     if let Some(reason) = missing(needed) {
-        return Some(format!("{} is run by root for its own user: {reason}", engine.name()));
+        return Some(format!("cannot start {} as its own user: {reason}", engine.name()));
     }
     let found = match engine {
         Engine::Postgresql => Postgres::find().map(|_| ()),

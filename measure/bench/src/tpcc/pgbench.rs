@@ -71,7 +71,7 @@ pub(crate) fn rush(server: &Server, load: &Load, starter: &[String]) -> Result<(
 
 fn folder_of_scripts() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("memlane-tpcc-").tempdir_in("/tmp");
-    let folder = folder.context("cannot make a folder for scripts")?;
+    let folder = folder.context("cannot create a directory for scripts")?;
     chmod(folder.path(), Mode::from_raw_mode(0o755))
         .context("cannot change the mode of a directory")?;
     Ok(folder)

@@ -79,5 +79,5 @@ fn other_figures(book: &Book, groups: &[Group]) -> Table {
             Some([case, target, words, Cell::Estimate(estimate, format)])
         })
     });
-    listing("What", "Data that cannot be made smaller.", rows)
+    listing("What", "Incompressible data.", rows)
 }

@@ -54,7 +54,7 @@ pub(super) fn ext4_on(target: Target, name: String) -> Result<Target> {
     };
     Tool::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0").arg(device).check()?;
     let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in("/var/tmp");
-    let folder = folder.context("cannot make a folder to mount on")?;
+    let folder = folder.context("cannot create a directory to mount on")?;
     open_to_all(folder.path())?;
     let mounted = Mounted::new(device, &folder.path().join("mnt"), "noatime")?;
     let path = mounted.folder().join("data");

@@ -31,7 +31,7 @@ impl OwnFile {
     pub(super) fn create(place: &Path, size_bytes: u64) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(place);
         let folder =
-            folder.with_context(|| format!("cannot make a folder in {}", place.display()))?;
+            folder.with_context(|| format!("cannot create a directory in {}", place.display()))?;
         open_to_all(folder.path())?;
         let own = Self { folder };
         let path = own.path();
@@ -64,7 +64,8 @@ pub(super) fn open_to_all(folder: &Path) -> Result<()> {
 
 impl Backing for OwnFile {
     fn used_bytes(&self) -> Result<Option<u64>> {
-        let data = fs::metadata(self.path()).context("cannot look at a file of ours")?;
+        let data =
+            fs::metadata(self.path()).context("cannot read the size of the target's file")?;
         Ok(Some(data.blocks() * BYTES_PER_BLOCK))
     }
 }

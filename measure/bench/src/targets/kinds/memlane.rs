@@ -66,8 +66,8 @@ impl Volume {
     fn create_durable(place: &Place) -> Result<(Self, &'static str)> {
         let on_disk = &place.disk_folder;
         let folder = tempfile::Builder::new().prefix("memlane-bench-").tempdir_in(on_disk);
-        let folder =
-            folder.with_context(|| format!("cannot make a folder in {}", on_disk.display()))?;
+        let folder = folder
+            .with_context(|| format!("cannot create a directory in {}", on_disk.display()))?;
         let path = folder.path().display().to_string();
         // The daemon's flags are passed as one space-separated line.
         ensure!(!path.contains(char::is_whitespace), "{path} has a blank in its name");
@@ -140,7 +140,10 @@ pub fn daemon_counts(daemon: &Daemon) -> Result<DeviceIo> {
 
 /// Returns the sum over all exports in the daemon's metrics.
 fn parse_counts(text: &str) -> Result<DeviceIo> {
-    ensure!(text.contains("memlane_nbd_read_bytes_total"), "the daemon's metrics tell no traffic");
+    ensure!(
+        text.contains("memlane_nbd_read_bytes_total"),
+        "the daemon's metrics lack memlane_nbd_read_bytes_total"
+    );
     let value = |name: &str| -> Result<u64> {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let Some(found) = found else { return Ok(0) };

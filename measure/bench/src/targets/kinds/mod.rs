@@ -244,7 +244,7 @@ impl Spec {
                 return Some(reason);
             }
             if !self.kind.is_block_device() {
-                return Some(format!("{} carries no file system", self.kind));
+                return Some(format!("{} does not support file systems", self.kind));
             }
         }
         if self.kind.is_volume()

@@ -67,7 +67,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _cleaning_up = Interruption::begin_to_clean_up();
         if let Err(error) = self.process.end(Signal::TERM, STOP_TIME_LIMIT) {
-            eprintln!("a server is killed: {error:#}");
+            eprintln!("killing a server that did not stop: {error:#}");
         }
         if let Some(mount) = self.mount.as_deref().filter(|mount| is_mounted(mount)) {
             // A killed server leaves its mount.
