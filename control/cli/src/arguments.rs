@@ -404,7 +404,7 @@ pub(crate) enum TaskCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolCommand {
-    /// Show the limits and use of the pool, and forecast when it is full
+    /// Show the limits and use of the pool, and forecast the time at which it is full
     Show,
 
     /// Change the limits of the pool while it is in use

@@ -33,8 +33,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Where volumes are resized: by the controller, or by the node when it grows the file system,
-    /// as needed with one resizer for several nodes
+    /// Component that resizes volumes: the controller, or the node when it grows the file system,
+    /// which one resizer for several nodes requires
     #[arg(long, value_name = "PLACE", value_enum, default_value_t = Growth::Controller)]
     pub(crate) growth: Growth,
 

@@ -69,7 +69,7 @@ enum Command {
     Advise(advise::Arguments),
     /// Run all suites
     All(Options),
-    /// Show what can be measured on this machine, and what is skipped and why
+    /// Show the measurements that this machine supports, and reasons for those that it does not
     Doctor,
     /// Print the JSON Schema of the files of a recorded run
     Schema,

@@ -15,15 +15,15 @@ pub(crate) struct Arguments {
     /// Directories of runs, finished or not
     #[arg(required = true, value_name = "DIR")]
     pub(crate) folders: Vec<PathBuf>,
-    /// HTML file to write, which is self-contained; its data is written beside it as JSON [default:
-    /// report.html in the first directory]
+    /// Self-contained HTML file to write; its data is written as JSON to the same directory
+    /// [default: report.html in the first directory]
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Also write every row as a line of CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Also write a summary in Markdown; its charts and all rows are written to the directory of
-    /// the same name beside it
+    /// Also write a summary in Markdown; its charts and all rows are written to a directory of the
+    /// same name without .md
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
     /// Also write the runs in compact form, with paths relative to the working directory, to this

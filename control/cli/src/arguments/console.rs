@@ -181,7 +181,7 @@ pub(crate) enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreate {
-    /// Name that tells the token's purpose
+    /// Name that describes the token's purpose
     pub(crate) name: String,
 
     #[arg(long, value_parser = ROLES, help = "Highest role of the token")]

@@ -71,9 +71,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Restore a pool whose memory was lost from this image, although newer images or the journal
-    /// cannot be read: the data that only they have is lost. The error message of the refused start
-    /// has the number; 0: no image
+    /// Restore a pool whose memory was lost from this image, and accept the loss of data that only
+    /// newer images or the journal have. The error message of the refused start names the number; 0
+    /// means no image
     #[arg(long, value_name = "IMAGE")]
     accept_loss: Option<u32>,
 

@@ -262,7 +262,7 @@ settings! {
 settings! {
     /// The section `[journal]`: the log that makes flushes of class `journal` durable.
     pub(super) struct JournalSettings {
-        /// Where the journal is kept [default: journal in the state directory]
+        /// Directory of the journal [default: journal in the state directory]
         #[arg(long = "journal-dir", id = "journal-dir", value_name = "DIR")]
         pub(super) dir: Option<PathBuf>,
 
@@ -270,7 +270,7 @@ settings! {
         #[arg(long = "journal-max-bytes", id = "journal-max-bytes", value_name = "SIZE")]
         pub(super) max_bytes: Option<ByteSize>,
 
-        /// Behaviour of flushes while its disk is full or fails [default: wait]
+        /// Behaviour of flushes while the journal's disk is full or fails [default: wait]
         #[arg(long = "journal-on-failure", id = "journal-on-failure", value_name = "POLICY")]
         pub(super) on_failure: Option<OnJournalFailure>,
     }
@@ -316,8 +316,8 @@ settings! {
         #[arg(long = "images-ship-every", id = "images-ship-every", value_name = "TIME")]
         pub(super) ship_every: Option<Interval>,
 
-        /// Have flushes of class journal wait for the store, and what they do while it does not
-        /// answer [default: they do not wait]
+        /// Make flushes of class journal wait for the store, with this policy while it does not
+        /// answer [default: flushes do not wait]
         #[arg(long = "images-mirror-flushes", id = "images-mirror-flushes", value_name = "POLICY")]
         pub(super) mirror_flushes: Option<MirrorFlushes>,
 
@@ -339,9 +339,9 @@ settings! {
         #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) follow: Option<bool>,
 
-        /// Make the pool of a former writer a standby, once another daemon has taken over the image
-        /// store: what it wrote after its last image, and its volumes of class ram, are discarded
-        /// [default: false, such a pool is not opened]
+        /// Make the pool of a former writer that of a standby, after another daemon has taken over
+        /// the image store. Data written after its last image, and volumes of class ram, are
+        /// discarded [default: false, such a pool is not opened]
         #[arg(long = "standby-rejoin", id = "standby-rejoin", value_name = "BOOL")]
         #[arg(num_args = 0..=1, default_missing_value = "true", require_equals = true)]
         pub(super) rejoin: Option<bool>,
@@ -377,8 +377,8 @@ settings! {
         #[arg(long = "store-server-client-ca", id = "store-server-client-ca", value_name = "FILE")]
         pub(super) client_ca: Option<PathBuf>,
 
-        /// Names of clients, one of which a certificate must have [default: all certificates that
-        /// the CA signed]
+        /// Names of permitted clients; the certificate of a client must have one of them [default:
+        /// all certificates that the CA signed]
         #[arg(long = "store-server-clients", id = "store-server-clients", value_name = "NAMES")]
         #[arg(value_delimiter = ',')]
         pub(super) clients: Option<Vec<String>>,
@@ -420,7 +420,7 @@ settings! {
         #[arg(long = "idle-compress-after", id = "idle-compress-after", value_name = "TIME")]
         pub(super) compress_after: Option<Interval>,
 
-        /// The most that this compression takes of one processor, in percent [default: 25]
+        /// Maximum share of one processor that this compression uses, in percent [default: 25]
         #[arg(long = "idle-cpu-percent", id = "idle-cpu-percent", value_name = "PERCENT")]
         pub(super) cpu_percent: Option<u32>,
     }
