@@ -84,7 +84,8 @@ impl ShippedJournal {
             Err(_) if store.extracts()?.is_empty() => return Ok(None),
             Err(error) if is_damage(&error) => {
                 let why = causes(&error);
-                let why = format!("cannot tell which writer's journal continues the image: {why}");
+                let why =
+                    format!("cannot determine the writer whose journal continues the image: {why}");
                 return Self::unusable(store, why).map(Some);
             }
             // A retry may succeed.
@@ -272,7 +273,7 @@ impl Found<'_> {
             let end = segment.as_ref().map_or(0, |segment| segment.end);
             if name.offset != end {
                 let name = segment_file_name(number);
-                let gap = format!("extract at byte {end} of {name} is missing");
+                let gap = format!("byte {end} of {name} is missing in the shipped journal");
                 return Ok((segment, Some(gap)));
             }
             let facts = match self.facts(name, object_bytes) {
@@ -282,7 +283,9 @@ impl Found<'_> {
             };
             let header = facts.extract;
             if header.set_id != self.set_id {
-                return Ok((segment, Some(format!("extract {name} is of another set"))));
+                let gap =
+                    format!("part {name} of the shipped journal belongs to another durable set");
+                return Ok((segment, Some(gap)));
             }
             let piece = Piece { name, object_bytes, payload_bytes: header.payload_bytes };
             match &mut segment {
@@ -297,7 +300,8 @@ impl Found<'_> {
                         });
                     }
                     None => {
-                        let gap = format!("extract {name} does not begin a segment");
+                        let gap =
+                            format!("part {name} of the shipped journal does not begin a segment");
                         return Ok((None, Some(gap)));
                     }
                 },

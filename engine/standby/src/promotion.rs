@@ -67,8 +67,8 @@ impl LossPolicy {
         let why = match (self, mirroring, lack, skipped) {
             (Self::Accept, ..) | (_, Mirroring::Off | Mirroring::Unused, ..) => return Ok(()),
             (_, Mirroring::MayStop, ..) => {
-                "the writer mirrors flushes, but acknowledges them without the image store while \
-                 that does not answer, and the store cannot tell whether it did"
+                "with mirror-flushes = \"alone\", the writer may have acknowledged flushes that the \
+                 image store does not have"
                     .to_owned()
             }
             (_, Mirroring::Always, Some(lack), _) => lack,
