@@ -63,7 +63,7 @@ async fn heed(
     loop {
         let wish = signals.next().await;
         if wish == Wish::Stop && readiness.is_starting() {
-            tracing::info!("stopped during startup; the next start begins from scratch");
+            tracing::info!("stopped during the start; the next start repeats it");
             events.stopped();
             exit_at_once(0);
         }

@@ -47,7 +47,9 @@ pub enum StandbyErrorKind {
     Replay,
     /// Acknowledged flushes of the writer are or may be missing, and the caller did not accept the
     /// loss. The pool is still a standby.
-    #[error("flushes that the writer acknowledged would be lost; accept the loss to promote it")]
+    #[error(
+        "flushes that the writer acknowledged would be lost; to accept this, use --accept-loss"
+    )]
     Loss,
     /// The pool has no memory for the image's contents.
     #[error("the pool is full; a standby needs as much memory as the pool that it follows")]

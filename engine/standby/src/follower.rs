@@ -215,7 +215,9 @@ impl Follower {
             return Ok(Step::Waiting);
         }
         let error = StandbyError::new(StandbyErrorKind::NoImage, "follow the images of a store");
-        Err(error.with_source("it had images before; make sure that it is the right one, mounted"))
+        Err(error.with_source(
+            "it had images before; check store in [images], and that its file system is mounted",
+        ))
     }
 
     /// Updates the volumes to the newest image, with missing contents absent. Returns false if

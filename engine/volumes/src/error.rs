@@ -38,7 +38,7 @@ pub enum VolumeErrorKind {
     #[error("blocks past the new end contain data; force the resize (--force) to discard them")]
     DataPastNewEnd,
     /// The target is a snapshot; snapshots are read-only.
-    #[error("snapshots are read-only; clone it to write to a copy")]
+    #[error("a snapshot is read-only; to change its contents, clone it")]
     IsSnapshot,
     /// The volume has snapshots, which cannot exist without it.
     #[error("it has snapshots, which must be deleted first")]

@@ -102,7 +102,7 @@ fn library() -> Result<PathBuf, Failure> {
     // The dynamic linker treats both as separators.
     if path.to_string_lossy().contains([' ', ':']) {
         return Err(Failure::other(format!(
-            "cannot preload {}: LD_PRELOAD takes no path with a space or a colon",
+            "cannot preload {}: LD_PRELOAD cannot name a path with a space or a colon",
             path.display()
         )));
     }

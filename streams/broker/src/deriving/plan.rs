@@ -110,7 +110,7 @@ impl Plan {
         let (source, source_kind) = (source.to_owned(), stream.kind);
         if kind == CreateKind::MaterializedView {
             return Err(not_supported("a join in CREATE MATERIALIZED VIEW").with_hint(
-                "Use CREATE TOPIC, which creates a record for each record of the stream.",
+                "Use CREATE TOPIC, which creates a record for each record of the log.",
             ));
         }
         if (source_kind, values.kind) != (TableKind::Log, TableKind::Values) {

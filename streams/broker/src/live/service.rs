@@ -102,7 +102,7 @@ impl LiveQueries {
         if live.table.kind == TableKind::Values && !topic.settings().keeps_values {
             let what = format!("topic {name:?} keeps no current values");
             let error = SqlError::new(SqlState::UNDEFINED_TABLE, what);
-            return Err(error.with_hint("Set memlane.values=latest of the topic."));
+            return Err(error.with_hint("Set memlane.values=latest for the topic."));
         }
         Ok(topic)
     }
