@@ -105,7 +105,7 @@ fn made(book: &Book, folder: &str) -> String {
     let profiles = distinct(&|it| it.profile.clone());
     format!(
         "
-## How it was measured
+## Method
 
 Machine: {machine}. Date: {days}. Commit: {commits}. Profile: {profiles}.
 
