@@ -57,6 +57,7 @@ mod verify;
 mod bases;
 mod catalog;
 mod claimed_store;
+mod claims;
 mod engine_source;
 mod leaf_saver;
 mod own_number;
@@ -66,7 +67,8 @@ mod saved;
 mod shared_pages;
 
 pub use arrival::Arrival;
-pub use claimed_store::{ClaimedStore, Claims, Removed, RemovedExtracts, claims_of};
+pub use claimed_store::{ClaimedStore, Removed, RemovedExtracts};
+pub use claims::{Claims, claims_of};
 pub use engine_source::{CopiedVolume, EngineSource};
 pub use engine_target::EngineTarget;
 pub use error::{ImageError, ImageErrorKind};

@@ -67,8 +67,8 @@ impl LossPolicy {
         let why = match (self, mirroring, lack, skipped) {
             (Self::Accept, ..) | (_, Mirroring::Off | Mirroring::Unused, ..) => return Ok(()),
             (_, Mirroring::MayStop, ..) => {
-                "with mirror-flushes = \"alone\", the writer may have acknowledged flushes that the \
-                 image store does not have"
+                "with mirror-flushes = \"alone\", the writer may have acknowledged flushes that \
+                 the image store does not have"
                     .to_owned()
             }
             (_, Mirroring::Always, Some(lack), _) => lack,

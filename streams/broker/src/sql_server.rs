@@ -369,8 +369,8 @@ struct Appended {
 }
 
 impl SqlHost {
-    /// Returns the error of a DROP if no definition of this kind has the name: says what else has it,
-    /// if the client may see that.
+    /// Returns the error of a DROP if no definition of this kind has the name: says what else has
+    /// it, if the client may see that.
     fn not_defined(&self, client: &Client, kind: DefinitionKind, name: &str) -> SqlError {
         let may_see =
             |topic: &str| self.allows(client, Operation::Describe, Resource::topic(topic));

@@ -2,8 +2,8 @@
 //!
 //! Clients reject epochs below the one that they know, also of a topic that was deleted and created
 //! again. Each opening increments a topic's epoch, so epochs can be ahead of the clock: after
-//! several starts within a second, or after the clock was set back. As long as the minimum is ahead,
-//! the coordinator stores it with each deletion, for starts without the deleted topic.
+//! several starts within a second, or after the clock was set back. As long as the minimum is
+//! ahead, the coordinator stores it with each deletion, for starts without the deleted topic.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 

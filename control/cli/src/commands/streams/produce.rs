@@ -98,7 +98,7 @@ impl Ahead {
         (Self { lines, room, runtime: Handle::current() }, incoming)
     }
 
-    /// Queues a line once there is room for it. Returns `false` if no more lines are wanted. Blocks.
+    /// Queues a line once there is room for it. Blocks. Returns `false` if no more are wanted.
     fn put(&self, line: Result<Vec<u8>, String>) -> bool {
         let line = line.map(|text| {
             let bytes = u32::try_from(text.len().min(BYTES_AHEAD_MAX)).expect("the limit is small");

@@ -28,9 +28,9 @@ use datafusion::physical_expr_common::datum::apply;
 
 use super::casts::NUMERIC_OF_INTEGER;
 use super::conversions::{To, converted};
+use super::numerics::is_unknown;
 use super::own::no_operator;
 use super::quotients::{quotient_type, quotients, too_many_digits};
-use super::scales::is_unknown;
 use super::short_names::unmarked;
 use super::strict;
 use crate::error::{SqlError, SqlState};

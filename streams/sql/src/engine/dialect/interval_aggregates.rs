@@ -1,5 +1,5 @@
-//! `sum`, `min` and `max` of intervals as in PostgreSQL: months, days and hours are added apart, and
-//! a month has 30 days in comparisons.
+//! `sum`, `min` and `max` of intervals as in PostgreSQL: months, days and hours are added apart,
+//! and a month has 30 days in comparisons.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

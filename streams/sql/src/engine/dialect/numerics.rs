@@ -4,7 +4,7 @@
 
 use std::f64::consts::LN_10;
 
-use datafusion::arrow::datatypes::{DataType, i256};
+use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, i256};
 use num_bigint::{BigInt, Sign};
 
 use crate::error::{SqlError, SqlState};
@@ -129,6 +129,17 @@ impl Numeric {
 /// Type of results.
 pub(in crate::engine) const fn result_type() -> DataType {
     DataType::Decimal256(76, 30)
+}
+
+/// Returns whether a column of this type may have had more or fewer digits.
+pub(super) fn is_unknown(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(element) => is_unknown(element.data_type()),
+        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
+            *precision >= DECIMAL128_MAX_PRECISION && *scale > 0
+        }
+        _ => false,
+    }
 }
 
 fn ten(power: u32) -> BigInt {

@@ -10,11 +10,12 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
 
 use super::array_functions::FLAT;
 use super::casts::NUMERIC;
+use super::numerics::is_unknown;
 use super::scale_functions::{
     PACKED_FIELD, PACKED_SCALE, QUOTIENT, is_packed, larger, of_call, of_digits, of_quotient,
     of_text, packed_field, sum,
 };
-use super::scales::{is_given_scale, is_unknown};
+use super::scales::is_given_scale;
 use super::{chains, short_names};
 
 /// Maximum depth of expressions between a result and its operands.

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, LogicalPlan};
 
 use super::casts::{NUMERIC, NUMERIC_OF_FLOAT, numeric_of_float};
 use super::conversions::To;
+use super::numerics::is_unknown;
 use super::planned::type_of;
 use super::refusal::refused;
 use super::scale_functions::is_packed;
@@ -94,17 +95,6 @@ fn digits_of(call: &ScalarFunction) -> Option<i64> {
         Expr::Literal(ScalarValue::Int64(digits), _) => *digits,
         Expr::Literal(ScalarValue::Int32(digits), _) => digits.map(i64::from),
         _ => None,
-    }
-}
-
-/// Returns whether a column of this type may have had more or fewer digits.
-pub(super) fn is_unknown(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::List(element) => is_unknown(element.data_type()),
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
-            *precision >= DECIMAL128_MAX_PRECISION && *scale > 0
-        }
-        _ => false,
     }
 }
 

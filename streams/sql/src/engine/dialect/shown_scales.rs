@@ -22,12 +22,13 @@ use datafusion::optimizer::AnalyzerRule;
 use super::calls::Call;
 use super::chains;
 use super::json_functions::OF_VALUES;
+use super::numerics::is_unknown;
 use super::planned::type_of;
 use super::scale_columns::{Scaled, needs_scale};
 use super::scale_exprs::{Columns, NoColumns, Scale, Scales, own_scale};
 use super::scale_functions::{quotient, shown, shown_list};
 use super::scale_subqueries::with_packed_values;
-use super::scales::{check_texts, is_exact, is_mixed, is_text, is_trimmed, is_unknown};
+use super::scales::{check_texts, is_exact, is_mixed, is_text, is_trimmed};
 
 /// Maximum scale of numerics that are not quotients or averages.
 const WRITTEN_SCALE_MAX: i32 = 10;
