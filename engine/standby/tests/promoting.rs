@@ -65,7 +65,9 @@ fn of_standbys_that_are_promoted_at_the_same_time_one_is() {
     let writer = shared.writer();
     write(&writer.create("one", Durability::Image), 0, 1);
     let newest = writer.save();
-    [&first, &second, &third].map(|standby| standby.follow_to(newest));
+    for standby in [&first, &second, &third] {
+        standby.follow_to(newest);
+    }
     // A restart of the writer claims the store, too.
     let _writer = shared.restart(writer);
     let daemon = |id: u128| {

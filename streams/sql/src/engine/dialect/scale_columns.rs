@@ -17,9 +17,10 @@ use datafusion::logical_expr::{
     Subquery, SubqueryAlias, Union, Unnest, Values, Window, WindowFunctionDefinition,
 };
 
+use super::numerics::is_unknown;
 use super::scale_aggregates::{Extreme, first_scale};
 use super::scale_exprs::{Columns, NoColumns, Scale, Scales, own_scale};
-use super::scales::{is_exact, is_mixed, is_unknown};
+use super::scales::{is_exact, is_mixed};
 use crate::engine::names::AVERAGED;
 
 /// Prefix of the names of columns with scales.
