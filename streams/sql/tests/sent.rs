@@ -164,12 +164,12 @@ fn parameters_are_read_as_what_clients_say_that_they_are() {
         assert_eq!(row.get::<_, &str>(0), "abababab-abab-abab-abab-abababababab");
         let query = "SELECT coalesce(value->'x', $1)::text FROM orders LIMIT 1";
         let code = |error: tokio_postgres::Error| error.code().map(|it| it.code().to_owned());
-        let row = &client.query(query, &[&"{\"a\": 1}"]).await.expect("JSON")[0];
+        let row = &client.query(query, &[&InText("{\"a\": 1}")]).await.expect("JSON")[0];
         assert_eq!(row.get::<_, Option<&str>>(0), Some("{\"a\": 1}"));
-        let refused = client.query(query, &[&"x"]).await.expect_err("no JSON");
+        let refused = client.query(query, &[&InText("x")]).await.expect_err("no JSON");
         assert_eq!(code(refused).as_deref(), Some("22P02"));
         let query = "SELECT value->'x' FROM orders UNION ALL SELECT $1";
-        let refused = client.query(query, &[&"x"]).await.expect_err("no JSON");
+        let refused = client.query(query, &[&InText("x")]).await.expect_err("no JSON");
         assert_eq!(code(refused).as_deref(), Some("22P02"));
         let refused = typed(query, Type::TEXT).await.expect_err("a text beside JSON");
         assert_eq!(code(refused).as_deref(), Some("42804"));
@@ -251,7 +251,7 @@ fn a_parameter_beside_jsonb_is_jsonb() {
         let running = Running::start(Limits::default(), false).await;
         running.topics.create("orders", 1);
         let client = running.client().await;
-        let query = "SELECT count(*) FROM orders WHERE value->'a' = $1 AND value->>'b' = $2";
+        let query = "SELECT count(*) FROM orders WHERE value::jsonb->'a' = $1 AND value->>'b' = $2";
         let statement = client.prepare(query).await.expect(query);
         assert_eq!(statement.params(), [Type::JSONB, Type::TEXT]);
         let jsonb = Raw(b"\x01{\"a\": 1}".to_vec());
