@@ -53,6 +53,18 @@ impl Chain {
         set_id: SetId,
         from: u64,
     ) -> Result<Self, JournalError> {
+        let (chain, damage) = Self::find_until_damage(folder, key, set_id, from)?;
+        damage.map_or(Ok(chain), Err)
+    }
+
+    /// Finds the segments like [`Chain::find`]. A damaged transaction in the newest segment is the
+    /// end of the journal, and returned.
+    pub(crate) fn find_until_damage(
+        folder: &dyn Folder,
+        key: Option<&SetKey>,
+        set_id: SetId,
+        from: u64,
+    ) -> Result<(Self, Option<JournalError>), JournalError> {
         let found = segment_file::find_all(folder)?;
         found.iter().try_for_each(|found| refuse_others(folder, found, set_id))?;
         found.iter().try_for_each(|found| refuse_other_key(found, key))?;
@@ -64,8 +76,10 @@ impl Chain {
             highest_sequence: headers().map(|it| it.first_sequence).max().unwrap_or(1),
             ..Self::default()
         };
+        let mut damage = None;
         if let Some(newest) = find_newest(folder, key, &found)? {
-            chain.links.push(newest);
+            damage = newest.1;
+            chain.links.push(newest.0);
             chain.follow_back(&found, from)?;
         }
         for &Found { number, file_bytes, header } in &found {
@@ -78,7 +92,7 @@ impl Chain {
                 _ => {}
             }
         }
-        Ok(chain)
+        Ok((chain, damage))
     }
 
     /// Returns the first sequence from which the journal can be read to its end, judging by headers
@@ -90,7 +104,8 @@ impl Chain {
         let found = segment_file::find_all(folder)?;
         found.iter().try_for_each(|found| refuse_other_key(found, key))?;
         let mut chain = Self::default();
-        let Some(newest) = find_newest(folder, key, &found)? else { return Ok(None) };
+        let Some((newest, damage)) = find_newest(folder, key, &found)? else { return Ok(None) };
+        damage.map_or(Ok(()), Err)?;
         chain.links.push(newest);
         // The error says why the chain cannot be followed further back. The journal begins there.
         let _beginning = chain.follow_back(&found, 0);
@@ -158,7 +173,7 @@ impl Chain {
     }
 }
 
-/// Finds the newest segment of the journal.
+/// Finds the newest segment of the journal, and the damage at which it ends, if any.
 ///
 /// An empty segment may be left by a failed attempt whose removal a power loss undid. Therefore it
 /// counts only if it follows the newest segment that has a transaction. If no segment has one,
@@ -167,20 +182,20 @@ fn find_newest(
     folder: &dyn Folder,
     key: Option<&SetKey>,
     found: &[Found],
-) -> Result<Option<Link>, JournalError> {
+) -> Result<Option<(Link, Option<JournalError>)>, JournalError> {
     let mut empty: Vec<Link> = Vec::new();
     for found in found.iter().rev() {
         let Ok(header) = found.header else { continue };
-        let end = SegmentReader::open(folder, key, header)?.find_end()?;
+        let (end, damage) = SegmentReader::open(folder, key, header)?.find_end()?;
         let link = Link { header, file_bytes: found.file_bytes, end };
-        if end.next_sequence == header.first_sequence {
+        if end.next_sequence == header.first_sequence && damage.is_none() {
             empty.push(link);
             continue;
         }
         let heir = empty.iter().position(|heir| follows(heir, &empty, header.number));
-        return Ok(Some(heir.map_or(link, |heir| empty[heir])));
+        return Ok(Some((heir.map_or(link, |heir| empty[heir]), damage)));
     }
-    Ok(empty.into_iter().next())
+    Ok(empty.into_iter().next().map(|link| (link, None)))
 }
 
 /// Returns whether a segment follows segment `number` with only empty segments in between.

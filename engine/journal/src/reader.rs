@@ -100,8 +100,9 @@ impl SegmentReader {
         })
     }
 
-    /// Finds the end of the newest segment. A torn transaction at the end is excluded.
-    pub(crate) fn find_end(&mut self) -> Result<End, JournalError> {
+    /// Finds the end of the newest segment. A torn transaction at the end is excluded. If one is
+    /// damaged before the end, returns its start and the damage.
+    pub(crate) fn find_end(&mut self) -> Result<(End, Option<JournalError>), JournalError> {
         let mut last_start = 0;
         let mut offset = Self::first_offset();
         let mut next_sequence = self.header.first_sequence;
@@ -110,11 +111,15 @@ impl SegmentReader {
                 Step::Transaction(it) => (Ok(length_of(&it)), it.has_whole_pages()),
                 Step::Nothing(error) => (Err(error), false),
             };
+            let end = End { offset, next_sequence, last_start: Some(last_start) };
             if !is_whole && !self.has_later_transaction(offset, next_sequence)? {
-                return Ok(End { offset, next_sequence, last_start: Some(last_start) });
+                return Ok((end, None));
             }
             // If only some pages are damaged, the reader reports them individually.
-            let length = length.map_err(|error| self.damaged(offset, next_sequence, error))?;
+            let length = match length {
+                Ok(length) => length,
+                Err(error) => return Ok((end, Some(self.damaged(offset, next_sequence, error)))),
+            };
             last_start = offset;
             offset += length;
             next_sequence += 1;

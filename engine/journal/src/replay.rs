@@ -117,7 +117,7 @@ pub fn recover_until_damage(
     replay: &mut dyn Replay,
 ) -> Result<(Recovered, Option<JournalError>), JournalError> {
     let is_damage = |kind| matches!(kind, JournalErrorKind::Damaged | JournalErrorKind::Missing);
-    let chain = match Chain::find(folder, key, set_id, from.0) {
+    let (chain, damage) = match Chain::find_until_damage(folder, key, set_id, from.0) {
         Err(error) if is_damage(error.kind) => return Ok((Recovered::default(), Some(error))),
         found => found?,
     };
@@ -138,7 +138,7 @@ pub fn recover_until_damage(
             read => expected = Some(read?),
         }
     }
-    Ok((recovery.report, None))
+    Ok((recovery.report, damage))
 }
 
 /// Returns the position from which the journal in a folder can be read to its end, judging by

@@ -3,10 +3,10 @@
 mod support;
 
 use block_device::BlockDevice;
-use journal::{JournalErrorKind, Position, recover};
+use journal::{JournalErrorKind, Position, recover, recover_until_damage};
 use model::for_each_seed;
 use powercut::Disk;
-use support::{Fixture, SET, Shadow, noise, plain_and_sealed, read, roomy, write};
+use support::{Fixture, SET, Shadow, key, noise, plain_and_sealed, read, roomy, write};
 
 const HEADER: u64 = 4096;
 /// A head and one incompressible page.
@@ -44,6 +44,22 @@ fn a_damaged_head_before_the_end_is_an_error_that_names_its_segment() {
     check_error(HEADER + 3 * TRANSACTION + 1, JournalErrorKind::Damaged);
     check_error(HEADER + 3 * TRANSACTION + 70, JournalErrorKind::Damaged);
     check_error(HEADER + 4000, JournalErrorKind::Damaged);
+}
+
+#[test]
+fn what_is_before_a_damaged_head_is_replayed() {
+    let (fixture, volume_id) = ten_transactions();
+    fixture.disk.flip_bit(&first_segment(&fixture.disk), (HEADER + 3 * TRANSACTION + 1) * 8);
+    let mut shadow = Shadow::default();
+    let (folder, key) = (fixture.disk.folder(), key());
+    let replayed =
+        recover_until_damage(&*folder, key.as_deref(), SET, Position::START, &mut shadow);
+    let (recovered, damage) = replayed.expect("the disk works");
+    assert_eq!(damage.expect("it is damaged").kind, JournalErrorKind::Damaged);
+    assert_eq!(recovered.transactions, 3);
+    for block in 0..3 {
+        assert_eq!(shadow.block(volume_id, block), Some(noise(block)), "block {block}");
+    }
 }
 
 #[test]
