@@ -19,11 +19,14 @@ export class Order {
     this.column = column;
   }
 
-  sorted<T>(rows: readonly T[], keys: Record<string, (row: T) => Key>): T[] {
+  /** The key of a row is made once, and not with each comparison. */
+  sorted<T>(rows: readonly T[], keys: Record<string, (row: T) => Key>): readonly T[] {
     const key = keys[this.column];
-    if (key === undefined) return [...rows];
+    if (key === undefined) return rows;
     const sign = this.isDescending ? -1 : 1;
-    return rows.toSorted((a, b) => sign * compared(key(a), key(b)));
+    const keyed = rows.map((row) => ({ row, key: key(row) }));
+    keyed.sort((a, b) => sign * compared(a.key, b.key));
+    return keyed.map(({ row }) => row);
   }
 }
 
@@ -32,8 +35,32 @@ function compared(a: Key, b: Key): number {
   return COLLATOR.compare(String(a), String(b));
 }
 
-export function matches(name: string, filter: string): boolean {
-  return name.toLowerCase().includes(filter.trim().toLowerCase());
+/**
+ * The rows of a table in their order, as far as they match a filter. They are put in order when
+ * they come or another order is chosen, and only looked through with each letter of the filter.
+ */
+export class Listing<Row> {
+  filter = $state('');
+  readonly order: Order;
+  private readonly ordered = $derived.by(() => this.order.sorted(this.rows(), this.keys));
+  private readonly described = $derived.by(() => {
+    return this.ordered.map((row) => this.describe(row).toLowerCase());
+  });
+  readonly shown = $derived.by(() => {
+    const part = this.filter.trim().toLowerCase();
+    if (part === '') return this.ordered;
+    return this.ordered.filter((_, at) => this.described[at]?.includes(part));
+  });
+
+  /** `column` is that of the first order; `describe` returns what a row is found by. */
+  constructor(
+    private readonly rows: () => readonly Row[],
+    column: string,
+    private readonly keys: Record<string, (row: Row) => Key>,
+    private readonly describe: (row: Row) => string,
+  ) {
+    this.order = new Order(column);
+  }
 }
 
 /** Rows that are chosen, by their keys; a row that is not listed does not count. */
@@ -47,7 +74,8 @@ export class Selection<Row> {
   }
 
   of(rows: readonly Row[]): Row[] {
-    return rows.filter((row) => this.has(row));
+    // Where none is chosen, no row is asked.
+    return this.keys.size === 0 ? [] : rows.filter((row) => this.has(row));
   }
 
   set(rows: readonly Row[], isChosen: boolean): void {
