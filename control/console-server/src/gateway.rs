@@ -99,6 +99,11 @@ impl Gateway {
         Self { daemon, machines, accounts, project_queues, user_queues }
     }
 
+    /// Returns whether virtual machines are configured.
+    pub(crate) fn has_machines(&self) -> bool {
+        self.machines.is_some()
+    }
+
     /// Authorizes and forwards a request.
     pub(crate) async fn pass(
         &self,

@@ -81,7 +81,12 @@ fn charts_move_under_requests() -> Result<()> {
 
 #[test]
 fn two_thousand_volumes_topics_and_groups_are_filtered_and_sorted() -> Result<()> {
-    check("many")
+    if !has_browser() {
+        return Ok(());
+    }
+    let _one = ONE_BROWSER.lock().unwrap_or_else(PoisonError::into_inner);
+    // Without a broker the page asks for no topics.
+    Fixture::with_broker()?.run("many")
 }
 
 #[test]

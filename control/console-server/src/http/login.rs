@@ -59,6 +59,14 @@ pub(super) struct OwnSession {
     expires: u64,
     /// The rules let the user do nothing but enable a second factor.
     must_enrol: bool,
+    services: Services,
+}
+
+/// Services of this host that the console was started with, besides the daemon.
+#[derive(Serialize, ToSchema)]
+struct Services {
+    broker: bool,
+    machines: bool,
 }
 
 /// Sessions ended by the new password, and tokens that remain.
@@ -144,7 +152,7 @@ pub(super) async fn show(
     State(console): State<Arc<Console>>,
     session: InSession,
 ) -> Json<OwnSession> {
-    Json(shown(&session.caller, &session.login, session.must_enrol(&console)))
+    Json(shown(&console, &session.caller, &session.login, session.must_enrol(&console)))
 }
 
 pub(super) async fn log_out(State(console): State<Arc<Console>>, session: InSession) -> Response {
@@ -194,13 +202,14 @@ fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal>
         tokio::task::spawn_blocking(move || accounts.keep());
     }
     let cookie = session_cookie(&secret);
-    let body = Json(shown(&caller, &login, console.accounts.must_enrol(name)));
+    let body = Json(shown(console, &caller, &login, console.accounts.must_enrol(name)));
     let mut response = ([(header::SET_COOKIE, cookie)], body).into_response();
     response.extensions_mut().insert(Actor(name.to_owned()));
     Ok(response)
 }
 
-fn shown(caller: &Caller, login: &Login, must_enrol: bool) -> OwnSession {
+fn shown(console: &Console, caller: &Caller, login: &Login, must_enrol: bool) -> OwnSession {
+    let (broker, machines) = (console.broker.is_some(), console.gateway.has_machines());
     OwnSession {
         name: caller.user.clone(),
         role: caller.role,
@@ -208,5 +217,6 @@ fn shown(caller: &Caller, login: &Login, must_enrol: bool) -> OwnSession {
         csrf: login.csrf.reveal().to_owned(),
         expires: login.expires,
         must_enrol,
+        services: Services { broker, machines },
     }
 }

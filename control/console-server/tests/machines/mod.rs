@@ -72,6 +72,22 @@ fn limited_operator(fixture: &Fixture, administrator: &Client) -> Result<Client>
 }
 
 #[test]
+fn a_session_says_which_services_the_console_was_started_with() -> Result<()> {
+    let cases: [(&[&str], bool, bool); 3] = [
+        (&[], false, false),
+        (&["--broker", "127.0.0.1:1"], true, false),
+        (&["--machines-socket", "/nowhere/api.sock"], false, true),
+    ];
+    for (flags, broker, machines) in cases {
+        let flags = flags.iter().map(|&it| it.to_owned()).collect();
+        let (fixture, administrator) = Fixture::with_administrator_and(flags)?;
+        let session = fixture.get(&administrator, "/console/v1/session")?.json()?;
+        assert_eq!(session["services"], json!({"broker": broker, "machines": machines}));
+    }
+    Ok(())
+}
+
+#[test]
 fn each_operation_of_machines_takes_a_login_and_its_role() -> Result<()> {
     let together = Together::start()?;
     let (fixture, administrator) = (&together.fixture, &together.administrator);

@@ -31,9 +31,6 @@ export type MachineNetwork = MachineSchemas['MachineNetwork'];
 export type MachineSnapshot = MachineSchemas['MachineSnapshot'];
 export type MachinesCreated = MachineSchemas['MachinesCreated'];
 
-/** The kind of problem where the console knows no virtual machines. */
-export const NO_MACHINES = 'no_machines';
-
 /** The kind of problem where who is logged in has to enable a second factor first. */
 export const MUST_ENROL = 'second_factor_required';
 
@@ -58,6 +55,13 @@ export interface Session {
   expires: number;
   /** Nothing may be done but enabling a second factor. */
   must_enrol: boolean;
+  services: Services;
+}
+
+/** What the console was started with besides the daemon: nothing is asked of the others. */
+export interface Services {
+  broker: boolean;
+  machines: boolean;
 }
 
 /** How somebody may log in. */

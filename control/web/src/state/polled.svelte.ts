@@ -1,11 +1,10 @@
 /** Something that is read again and again while a page shows it. */
+import { untrack } from 'svelte';
 import { Refusal, get } from '../api/calls';
 
 export class Polled<T> {
   value = $state.raw<T | null>(null);
   failure = $state<string | null>(null);
-  /** The kind of problem that the failure is; empty where it is none of an answer's. */
-  kind = $state('');
   /** The status of the answer that failed; 0: none came. */
   status = $state(0);
   /** When `value` was told; null: never. */
@@ -15,17 +14,18 @@ export class Polled<T> {
   private generation = 0;
 
   /**
-   * `path` is asked for each time; null: who is logged in may not read it, and nothing is. Begins
-   * with the component that makes it and ends with it.
+   * `path` is asked for each time; null: it is not served, or not to who is logged in, and nothing
+   * is asked. Begins with the component that makes it and ends with it.
    */
   constructor(
     private readonly path: () => string | null,
     private readonly intervalMs: number,
   ) {
+    const wanted = $derived(path());
     $effect(() => {
-      path();
+      if (wanted === null) return;
       this.isWanted = true;
-      this.refresh();
+      untrack(() => this.refresh());
       return () => {
         this.isWanted = false;
         this.generation += 1;
@@ -54,14 +54,12 @@ export class Polled<T> {
       this.value = value;
       this.toldAt = Date.now();
       this.failure = null;
-      this.kind = '';
       this.status = 0;
     } catch (error) {
       if (generation !== this.generation) return;
       // What was known last is shown on while nobody answers.
       const isAnswer = error instanceof Refusal && error.status >= 400 && error.status < 500;
       if (isAnswer) this.value = null;
-      this.kind = error instanceof Refusal ? error.kind : '';
       this.status = error instanceof Refusal ? error.status : 0;
       this.failure = error instanceof Error ? error.message : String(error);
     }

@@ -1,6 +1,6 @@
 /** Who is logged in. The secret of the session is a cookie that scripts cannot read. */
 import { Refusal, call, callAs, get } from '../api/calls';
-import { ROLES, type Role, type Session } from '../api/model';
+import { ROLES, type Role, type Services, type Session } from '../api/model';
 
 class SessionState {
   current = $state<Session | null>(null);
@@ -23,6 +23,11 @@ class SessionState {
   /** Whether somebody sees what concerns the whole: the pool, images, tasks, events. */
   get seesAll(): boolean {
     return this.current !== null && this.projects.length === 0;
+  }
+
+  /** Whether the console was started with that service. */
+  serves(service: keyof Services): boolean {
+    return this.current?.services[service] === true;
   }
 
   async load(): Promise<void> {

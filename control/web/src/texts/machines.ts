@@ -36,6 +36,7 @@ export const machines = {
   facts: 'About this machine',
   back: 'All virtual machines',
   gone: (name: string): string => `Virtual machine ${name} not found`,
+  goneText: 'It was deleted, or libvirt does not have it.',
   target: 'Disk',
   kind: 'Connected by',
   kinds: { 'vhost-user': 'vhost-user', nbd: 'NBD', file: 'a file', other: 'other' },

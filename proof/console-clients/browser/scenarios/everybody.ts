@@ -49,11 +49,16 @@ export async function cleanUp(): Promise<void> {
   await ask('memlane', 'volume', 'delete', 'seen');
 }
 
+/** Also: nothing is asked of a service that the console was started without. */
 export async function axe(fixture: Fixture): Promise<void> {
   await populate();
   let views = 0;
+  const absent: string[] = [];
   await withBrowser(fixture.origin, async ({ page }) => {
     const own = new Console(page, fixture);
+    page.on('response', (response) => {
+      if (response.status() === 404) absent.push(response.url());
+    });
     const checkPage = async (page: Page, name: string): Promise<void> => {
       await checkView(page, name);
       views += 1;
@@ -81,6 +86,7 @@ export async function axe(fixture: Fixture): Promise<void> {
       }
     }
   });
+  check(absent.length === 0, `all that is asked for is served, and not ${absent.join(', ')}`);
   note(`axe looked at ${views} views and found nothing`);
   await cleanUp();
 }
