@@ -1,4 +1,4 @@
-//! The guide after the set-up in a browser, with a daemon without volumes.
+//! The guide after the set-up in a browser, with a daemon whose only volumes are those of a broker.
 
 use anyhow::Result;
 use console_clients::{Fixture, has_browser};
@@ -8,5 +8,5 @@ fn a_guide_leads_to_the_first_volume_and_goes_when_nobody_wants_it() -> Result<(
     if !has_browser() {
         return Ok(());
     }
-    Fixture::with_administrator()?.run("first_run")
+    Fixture::with_broker()?.run("first_run")
 }

@@ -34,6 +34,9 @@ export type MachinesCreated = MachineSchemas['MachinesCreated'];
 /** The kind of problem where who is logged in has to enable a second factor first. */
 export const MUST_ENROL = 'second_factor_required';
 
+/** The owner of volumes that hold topics. */
+export const BROKER_OWNER = 'memlane-broker';
+
 /** Problem details (RFC 9457), of the daemon and of the console. */
 export interface Problem {
   title: string;

@@ -1,5 +1,5 @@
 /** The guide through the first volume, as far as a user has come; kept in this browser alone. */
-import type { Volume } from '../api/model';
+import { BROKER_OWNER, type Volume } from '../api/model';
 
 interface Kept {
   /** The volume that was made by the guide. */
@@ -22,10 +22,13 @@ export class FirstRun {
     }
   }
 
-  /** Shown where there is no volume yet, and until its end for the one that it made. */
+  /**
+   * Shown where there is no volume yet but those that a broker made, and until its end for the one
+   * that it made.
+   */
   isShown(volumes: readonly Volume[] | null): boolean {
     if (volumes === null || this.kept.isOver === true) return false;
-    return volumes.length === 0 || this.volumeOf(volumes) !== null;
+    return volumes.every(({ owner }) => owner === BROKER_OWNER) || this.volumeOf(volumes) !== null;
   }
 
   volumeOf(volumes: readonly Volume[] | null): Volume | null {

@@ -8,6 +8,7 @@ const PASSWORD = 'a long password of vera';
 
 export async function firstRun(fixture: Fixture): Promise<void> {
   const mayAttach = (await ask('may-attach')) === 'yes';
+  await ask('memlane', 'topic', 'create', 'orders');
   await withBrowser(fixture.origin, async ({ page }) => {
     const own = new Console(page, fixture);
     const guide = page.getByRole('region', { name: 'Your first volume' });
@@ -23,6 +24,8 @@ export async function firstRun(fixture: Fixture): Promise<void> {
       await dialog.confirm();
       await own.row(name).waitFor();
     }
+    await own.visit('volumes', 'Volumes');
+    await own.row('memlane-broker').first().waitFor();
     await own.visit('overview', 'Overview');
     await guide.waitFor();
     await looksWell(page, 'the guide before a volume');
