@@ -19,8 +19,9 @@ export interface Drawn {
 
 export class Charts {
   range = $state<Range>('live');
-  drawn = $state.raw<Drawn[]>([]);
-  failure = $state('');
+  /** null: not told yet. */
+  drawn = $state.raw<Drawn[] | null>(null);
+  failure = $state<string | null>(null);
 
   /** Begins with the component that makes it and ends with it. */
   constructor() {
@@ -34,7 +35,7 @@ export class Charts {
             const found = await read(seconds);
             if (isOver) return;
             this.drawn = found;
-            this.failure = '';
+            this.failure = null;
           } catch (error) {
             this.failure = error instanceof Error ? error.message : String(error);
           }
