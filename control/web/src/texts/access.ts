@@ -141,6 +141,7 @@ export const access = {
     store: 'Image store',
     every: 'Images saved',
     cpu: 'CPU latency (PM QoS)',
+    certificate: (use: string): string => `Certificate: ${use}`,
   },
   cpuLatency: {
     low: 'low, because of traffic',
@@ -148,6 +149,7 @@ export const access = {
     unmanaged: 'no limit: not managed by the daemon',
     unavailable: 'no limit: not permitted on this host',
   },
+  expiresAt: (file: string, time: string): string => `${file}, expires ${time}`,
   off: 'off',
   setting: 'Setting',
   value: 'Value',

@@ -7,7 +7,11 @@ export const images = {
   none: 'No images yet.',
   noneNext:
     'Volumes of class image are restored from images after a power loss. Save one, or rehearse a save to see how long it takes.',
-  noStore: 'No image store is configured; set store in [images].',
+  noStore: 'No image store is configured.',
+  noStoreNext: 'Set store in [images] of the daemon’s configuration.',
+  ofStandby: 'This daemon is a standby.',
+  ofStandbyNext: (store: string): string =>
+    `It follows ${store}; the writer saves and lists its images. If the writer has stopped for good: memlane standby promote.`,
   number: 'Image',
   saved: 'Saved',
   label: 'Label',

@@ -1,4 +1,5 @@
 /** Texts of the overview and of its charts. */
+import type { MirrorState, StandbyState } from '../api/model';
 import { bytesPerSecond, duration } from '../format';
 import type { Outlook } from '../forecast';
 import { many } from './many';
@@ -79,8 +80,10 @@ export const overview = {
   },
   holdUp: (seconds: number, saved: string, speed: string): string =>
     `Saving an image takes ${duration(seconds)} (${saved} at ${speed}); a UPS must last that long.`,
+  lastImage: (age: string): string => `Last image: ${age} ago.`,
   holdUpUnknown: 'The time to save an image is unknown until this daemon saves or rehearses one.',
   warnings: 'Warnings',
+  moreWarnings: (count: number): string => `Show ${many(count, 'more warning', 'more warnings')}`,
   health: (warnings: number): string =>
     warnings === 0 ? 'healthy' : many(warnings, 'warning', 'warnings'),
   requests: 'Requests to volumes',
@@ -120,6 +123,29 @@ export const overview = {
   upFor: 'Up for',
   volumesText: (count: number): string => many(count, 'volume', 'volumes'),
   snapshotsText: (count: number): string => many(count, 'snapshot', 'snapshots'),
+  standby: (state: StandbyState, lag: string | null): string => {
+    switch (state) {
+      case 'waiting':
+        return 'Standby: the image store has no image yet.';
+      case 'fetching':
+        return 'Standby: the newest image is being fetched.';
+      case 'failing':
+        return 'Standby: the image store cannot be followed.';
+      case 'following':
+        return lag === null ? 'Standby; its lag is unknown.' : `Standby, ${lag} behind the writer.`;
+    }
+  },
+  mirror: {
+    in_sync: 'Mirrored flushes: the image store is in sync.',
+    waiting: 'Mirrored flushes wait for the image store.',
+    alone: 'Mirrored flushes are acknowledged without the image store.',
+    catching_up: 'Mirrored flushes: the image store is catching up.',
+    taken_over: 'Another daemon has taken over the image store; mirrored flushes fail.',
+  } as Record<MirrorState, string>,
+  shipping: (lag: string | null, bytes: string): string =>
+    lag === null
+      ? 'The journal is shipped to the image store after the first image.'
+      : `The image store is ${lag} behind the journal (${bytes}).`,
   clients: 'Clients',
   clientsText: (nbd: number, ring: number, machines: number): string =>
     `${nbd} by NBD, ${ring} by ring, ${many(machines, 'machine', 'machines')}`,
@@ -134,12 +160,17 @@ export const warnings = {
     journal_failing: 'Show the journal',
     journal_slow: 'Show the journal',
     journal_disk_full: 'Show the journal',
-    journal_gone: 'Show the journal',
+    pool_on_disk: 'Show the pool',
+    mirror_degraded: 'Show the image store',
+    standby_failing: 'Show the image store',
     image_failed: 'Save an image again',
     image_unreachable: 'Show images',
     image_object_missing: 'Show images',
     image_key_previous: 'Save an image',
-    image_retention_failed: 'Show images',
+    image_unreadable: 'Show the image store',
+    nbd_insecure: 'Show the NBD settings',
+    certificate_expiring: 'Show certificates',
+    certificate_expired: 'Show certificates',
     blocks_lost: 'Restore from an image',
     pool_damaged: 'Save an image',
     attachment_failed: 'Show volumes',
