@@ -44,7 +44,6 @@ export const access = {
   deleteUserTitle: (name: string): string => `Delete the user ${name}`,
   deleteUserLoses: (name: string): string => `The user ${name}, with all sessions and tokens.`,
   userDeleted: (name: string): string => `${name} was deleted.`,
-  noUsers: 'There are no users.',
   createProject: 'Add a project',
   projectExplanation:
     'A project is all volumes whose names begin with a prefix, with a quota on their total size.',

@@ -92,7 +92,6 @@ export const tasks = {
 };
 
 export const pool = {
-  title: 'Pool',
   resize: 'Resize the pool',
   resizeTitle: 'Resize the pool',
   resizeExplanation: (capacity: string): string =>

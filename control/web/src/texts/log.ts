@@ -40,7 +40,6 @@ export const log = {
   gone: (name: string): string => `Topic ${name} not found`,
   goneText: 'It was deleted, or the broker does not have it.',
   back: 'All topics',
-  queryTopic: 'Query this topic',
   records: 'Records',
   allPartitions: 'all',
   fromOffset: 'From offset',
@@ -165,5 +164,4 @@ export const log = {
   } as Record<string, string>,
   count: (count: number): string => many(count, 'row', 'rows'),
   cut: (count: number): string => `Only ${count} rows are shown.`,
-  commandLine: 'Command line',
 };

@@ -192,6 +192,5 @@ export const charts = {
   lowest: 'Lowest',
   highest: 'Highest',
   series: 'Series',
-  hidden: 'The table below has the same figures.',
   rows: (count: number): string => `The newest ${many(count, 'point', 'points')}, the newest first`,
 };

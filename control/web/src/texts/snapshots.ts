@@ -10,7 +10,6 @@ export const snapshots = {
   name: 'Snapshot',
   nameHint: 'The part after the @, as in db@before-upgrade.',
   taken: 'Taken',
-  size: 'Size',
   written: 'Written',
   ram: 'Memory',
   create: 'Take a snapshot',
