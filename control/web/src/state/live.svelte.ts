@@ -82,9 +82,9 @@ class Live {
     this.end();
     this.isConnected = false;
     this.timer = setTimeout(() => {
-      // A session that has ended is no reason to knock again and again.
+      // A session that has ended, or may do nothing yet, is no reason to knock again and again.
       void session.load().then(() => {
-        if (session.current !== null) this.connect();
+        if (session.current?.must_enrol === false) this.connect();
       });
     }, this.retryMs);
     this.retryMs = Math.min(this.retryMs * 2, RETRY_MS_MAX);

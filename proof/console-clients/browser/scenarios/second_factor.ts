@@ -82,6 +82,8 @@ export async function required(fixture: Fixture): Promise<void> {
     await withBrowser(fixture.origin, async ({ page: early }) => {
       const nora = new Console(early, fixture);
       await nora.logIn('nora', PASSWORD);
+      // This page asks for nothing: that its stream ends is all that it hears of the rule.
+      await nora.visit('tasks', 'Tasks');
       await administrator.visit('administration/users', /Users/);
       await (await administrator.begin('Require two-factor login')).confirm();
       await administrator.told('Two-factor login is now required of all users.');
@@ -89,9 +91,15 @@ export async function required(fixture: Fixture): Promise<void> {
       await looksWell(page, 'users of whom two-factor login is required');
       // Who was logged in already, too, without another login.
       await early.getByRole('heading', { level: 1, name: REQUIRED }).waitFor();
+      const streams: string[] = [];
+      early.on('request', (request) => {
+        if (request.url().endsWith('/console/v1/events')) streams.push(request.url());
+      });
       await nora.open('volumes');
       check((await early.getByRole('navigation').count()) === 0, 'there is no way to other pages');
       await looksWell(early, 'an enrolment that is required');
+      // It would load the session again, and take the recovery codes away.
+      check(streams.length === 0, 'nothing is asked for that is refused until the end of it');
       await enrol(nora, PASSWORD);
       await early.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
     });
