@@ -57,7 +57,7 @@ test.each([
 });
 
 test('what is small is not told as nothing', () => {
-  expect(format.percent(1, 10_000)).toBe('less than 0.1 %');
+  expect(format.percent(1, 10_000)).toBe('< 0.1 %');
   expect(format.percent(0, 10_000)).toBe('0 %');
   expect(format.percent(1, 8)).toBe('12.5 %');
 });

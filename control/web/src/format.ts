@@ -55,7 +55,7 @@ export function ratio(value: number | null | undefined): string {
 export function percent(part: number, whole: number): string {
   if (whole <= 0) return '–';
   const value = (100 * part) / whole;
-  return value > 0 && value < 0.1 ? 'less than 0.1 %' : `${trimmed(value)} %`;
+  return value > 0 && value < 0.1 ? '< 0.1 %' : `${trimmed(value)} %`;
 }
 
 /** The two largest units: `3 d 4 h`, `12 min 5 s`, `0.4 s`. */

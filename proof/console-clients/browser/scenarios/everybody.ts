@@ -120,6 +120,11 @@ export async function checkView(page: Page, name: string): Promise<void> {
     () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
   );
   check(overflow <= 0, `${name} is not wider than the window: ${overflow} pixels too wide`);
+  const wide = await page.evaluate(() => {
+    const cards = Array.from(document.querySelectorAll('.card'));
+    return cards.filter((it) => it.scrollWidth > it.clientWidth).map((it) => it.textContent);
+  });
+  check(wide.length === 0, `no card of ${name} is wider than its place: ${wide.join('\n')}`);
   const unreached = await page.evaluate(() => {
     const used = 'a, button, input, select, textarea, summary, [role=button], [role=link]';
     const all = Array.from(document.querySelectorAll<HTMLElement>(used));
