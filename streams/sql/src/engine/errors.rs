@@ -7,7 +7,7 @@ use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 
 use super::names::AVERAGED;
-use super::wording::worded;
+use super::wording::{ONE_TYPE, worded};
 use crate::error::{SqlError, SqlState};
 
 impl SqlError {
@@ -200,6 +200,13 @@ const OF_CALLS: &[&str] = &[
 /// Message for such a call.
 const OF_TYPES: &str = "does not exist for arguments of these types";
 
+/// Returns whether the arguments that a message names are numerics and integers. The engine has no
+/// common type for a numeric with many digits before the point, and one with many behind it.
+fn is_of_numerics(text: &str) -> bool {
+    let others = ["Utf8", "Boolean", "Float", "Date", "Time", "Interval", "Binary", "List", "Null"];
+    text.contains("Decimal") && !others.iter().any(|it| text.contains(it))
+}
+
 /// Rewrites a message of the engine in PostgreSQL's terms.
 fn plain(message: &str) -> String {
     let mut text = message.lines().next().unwrap_or_default();
@@ -219,6 +226,9 @@ fn plain(message: &str) -> String {
     if OF_CALLS.iter().any(|it| text.contains(it))
         && let Some(name) = quoted(text)
     {
+        if ONE_TYPE.contains(&&*name) && is_of_numerics(text) {
+            return format!("{name} of numerics with so many digits is not supported");
+        }
         let name = if name == AVERAGED { "avg" } else { &name };
         return format!("function {name} {OF_TYPES}");
     }

@@ -19,6 +19,9 @@ pub(super) fn worded(error: SqlError) -> SqlError {
     }
 }
 
+/// Functions whose arguments have one type.
+pub(super) const ONE_TYPE: [&str; 3] = ["coalesce", "greatest", "least"];
+
 type Worded = (SqlState, String, Option<String>);
 
 fn plain(state: SqlState, what: impl Into<String>) -> Option<Worded> {
@@ -215,9 +218,8 @@ fn of_name(text: &str) -> Option<(SqlState, String)> {
     if text.starts_with("function make_array ") {
         return Some((SqlState::DATATYPE, "types of ARRAY cannot be matched".to_owned()));
     }
-    let of_one_type = ["coalesce", "greatest", "least"]
-        .into_iter()
-        .find(|it| text.starts_with(&format!("function {it} does not exist")));
+    let of_one_type =
+        ONE_TYPE.into_iter().find(|it| text.starts_with(&format!("function {it} does not exist")));
     if let Some(name) = of_one_type {
         let what = format!("types of {} cannot be matched", name.to_ascii_uppercase());
         return Some((SqlState::DATATYPE, what));
