@@ -498,7 +498,7 @@ fn check_a_start(world: &mut World, round: i64) -> Result<()> {
     disk.hang()?;
     broker.start_again()?;
     let readiness = broker.ask("/readyz")?;
-    ensure!(readiness.contains("they wait for their disk"), "it says {readiness}");
+    ensure!(readiness.contains("the disk does not respond"), "it says {readiness}");
     ensure!(readiness.contains(&format!("{HUNG}, {KEPT}")), "it names none: {readiness}");
     let client = client(broker);
     let group = format!("group-{round}");
