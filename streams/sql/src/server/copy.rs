@@ -7,7 +7,7 @@ use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::common::ScalarValue;
 use tokio::task::yield_now;
 
-use super::interrupt::{Ending, Interrupt, of_arrow};
+use super::interrupt::{Ending, Interrupt};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::rows::Rows;
 use super::state::Connection;
@@ -39,10 +39,7 @@ impl Connection {
             interrupt.unless(io, self.wait_for_rate(Flow::Received)).await?;
             let Some(chunk) = interrupt.unless(io, rows.next(usize::MAX)).await? else { break };
             count += chunk.len();
-            self.count_rows(&self.server.counters.rows_out, chunk.len());
-            let bytes_before = io.out.0.len();
-            chunk.put_copy(&mut io.out, &mut copy).map_err(of_arrow)?;
-            self.charge_rows(io.out.0.len() - bytes_before);
+            self.put_rows(&mut io.out, chunk.len(), |out| chunk.put_copy(out, &mut copy))?;
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
             }

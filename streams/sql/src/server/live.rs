@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use live_queries::{OutputColumn, Query, Statement, Table, TableKind, Type, parse_statement};
 use tokio::task::unconstrained;
 
-use super::interrupt::{Ending, Interrupt, of_arrow};
+use super::interrupt::{Ending, Interrupt};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::meaning::{are_same_columns, changed_columns};
 use super::rows::Rows;
@@ -93,10 +93,7 @@ impl Connection {
             // The timeout has passed, or the subscription has ended.
             let Some(Some(chunk)) = interrupt.unless(io, next).await? else { break };
             count += chunk.len();
-            self.count_rows(&self.server.counters.rows_out, chunk.len());
-            let bytes_before = io.out.0.len();
-            chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
-            self.charge_rows(io.out.0.len() - bytes_before);
+            self.put_rows(&mut io.out, chunk.len(), |out| chunk.put(&mut out.0, formats))?;
             if io.out.0.len() >= SEND_BYTES {
                 interrupt.send(io).await?;
             }

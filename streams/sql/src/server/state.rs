@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::error::ArrowError;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use shares::Share;
 use tokio::sync::watch;
 
 use super::counters::Counters;
-use super::interrupt::Ends;
+use super::interrupt::{Ending, Ends, of_arrow};
 use super::meaning::Named;
 use super::registry::Entry;
 use super::rows::Rows;
@@ -143,9 +144,19 @@ impl Connection {
         }
     }
 
-    /// Counts the bytes of rows that the client receives against its rate.
-    pub(super) fn charge_rows(&self, bytes: usize) {
+    /// Appends rows of the running statement, and counts them and their bytes for the client.
+    pub(super) fn put_rows(
+        &self,
+        out: &mut Answers,
+        count: usize,
+        put: impl FnOnce(&mut Answers) -> Result<(), ArrowError>,
+    ) -> Result<(), Ending> {
+        self.count_rows(&self.server.counters.rows_out, count);
+        let bytes_before = out.0.len();
+        put(out).map_err(of_arrow)?;
+        let bytes = out.0.len() - bytes_before;
         self.server.host.charge(&self.client, Flow::Received, bytes);
+        Ok(())
     }
 
     /// Counts rows of the running statement.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::ScalarValue;
 
 use super::counters::Counters;
-use super::interrupt::{Ending, Interrupt, of_arrow};
+use super::interrupt::{Ending, Interrupt};
 use super::io::{Io, SEND_BYTES, Stream};
 use super::outcome::Outcome;
 use super::registry::Running;
@@ -207,10 +207,7 @@ impl Connection {
                 return Ok(Sent { count, is_all: true });
             };
             count += chunk.len();
-            self.count_rows(&self.server.counters.rows_out, chunk.len());
-            let bytes_before = io.out.0.len();
-            chunk.put(&mut io.out.0, formats).map_err(of_arrow)?;
-            self.charge_rows(io.out.0.len() - bytes_before);
+            self.put_rows(&mut io.out, chunk.len(), |out| chunk.put(&mut out.0, formats))?;
             // Send immediately if no more rows are ready.
             if io.out.0.len() >= SEND_BYTES || rows.is_waited_for() {
                 interrupt.send(io).await?;
