@@ -207,13 +207,17 @@ fn is_of_numerics(text: &str) -> bool {
     text.contains("Decimal") && !others.iter().any(|it| text.contains(it))
 }
 
+/// Returns the reason in an error about a regular expression, which is on its last line.
+pub(super) fn reason_of_regex(message: &str) -> &str {
+    let reason = message.lines().last().unwrap_or_default().trim();
+    reason.strip_prefix("error: ").unwrap_or(reason)
+}
+
 /// Rewrites a message of the engine in PostgreSQL's terms.
 fn plain(message: &str) -> String {
     let mut text = message.lines().next().unwrap_or_default();
     if text.ends_with("regex parse error:") {
-        // The reason is on the last line.
-        let reason = message.lines().last().and_then(|it| it.trim().strip_prefix("error: "));
-        return format!("invalid regular expression: {}", reason.unwrap_or("syntax error"));
+        return format!("invalid regular expression: {}", reason_of_regex(message));
     }
     while let Some(rest) = KINDS.iter().find_map(|kind| text.strip_prefix(kind)) {
         text = rest;

@@ -36,7 +36,6 @@ const MINUTE_US: i64 = 60_000_000;
 pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     const ALL: &[(&str, Returns, Body)] = &[
         (TIMES, of_interval_and_number, |row| scaled(row, |part, by| part * by)),
-        (OVER, of_interval_and_number, over),
         ("justify_days", of_interval, |row| justified(row, justify_days)),
         ("justify_hours", of_interval, |row| justified(row, justify_hours)),
         ("justify_interval", of_interval, |row| justified(row, justify_interval)),
@@ -46,7 +45,13 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("make_time", of_clock, make_time),
         ("isfinite", of_time, is_finite),
     ];
-    ALL.iter().map(|(name, returns, body)| function(name, *returns, *body)).collect()
+    let all = ALL.iter().map(|(name, returns, body)| function(name, *returns, *body));
+    all.chain([interval_over()]).collect()
+}
+
+/// Returns the function that divides an interval by a number.
+pub(super) fn interval_over() -> Arc<ScalarUDF> {
+    function(OVER, of_interval_and_number, over)
 }
 
 /// Rewrites `make_interval` to all arguments in order.

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 
 use super::calls::Call;
 use super::interval_aggregates::extreme;
-use super::interval_functions::{self, OVER, length_of};
+use super::interval_functions::{interval_over, length_of};
 use super::interval_texts::read_text;
 use crate::error::SqlError;
 
@@ -114,9 +114,7 @@ pub(super) fn compared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             if call.func.name() == Call::Average.name()
                 && call.args.first().is_some_and(is_one) =>
         {
-            let over = interval_functions::functions().into_iter().find(|it| it.name() == OVER);
-            let args = call.args.clone();
-            Ok(over.map_or(Transformed::no(expr), |over| Transformed::yes(over.call(args))))
+            Ok(Transformed::yes(interval_over().call(call.args.clone())))
         }
         Expr::ScalarFunction(call) if COMPARING.contains(&call.func.name()) => {
             match call.args.iter().any(is_one) {

@@ -19,6 +19,7 @@ use super::by_row::{
     Body, RESULT_BYTES_MAX, Returns, Row, function, is_text, text_field, text_value, too_much,
 };
 use super::regex::{finding_regex, without_option};
+use crate::engine::errors::reason_of_regex;
 use crate::error::{SqlError, SqlState};
 
 /// Functions that return all results as a list, for set-returning functions.
@@ -140,11 +141,8 @@ impl Finder {
             return Err(SqlError::unsupported(what));
         }
         let invalid = |error: &dyn Error| {
-            // The reason is on the last line.
-            let text = error.to_string();
-            let reason = text.lines().last().unwrap_or_default().trim();
-            let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-            let what = format!("invalid regular expression: {reason}");
+            let reason = error.to_string();
+            let what = format!("invalid regular expression: {}", reason_of_regex(&reason));
             SqlError::new(SqlState::INVALID_REGEX, what)
         };
         let regex = RegexBuilder::new(&text).size_limit(REGEX_BYTES_MAX).build();
