@@ -26,6 +26,14 @@ fn begin_one(shared: &Shared) -> (Writer, Shipper, Arc<Volume>) {
     (writer, shipper, volume)
 }
 
+/// Writes and flushes blocks 1 to 4, each flush with a shipment of its own.
+fn flush_four(writer: &Writer, shipper: &mut Shipper, volume: &Arc<Volume>) {
+    for block in 1..=4 {
+        write(volume, block, block);
+        flush_during(writer, volume, || ship(shipper)).expect("the store has it");
+    }
+}
+
 fn check_read(standby: &Standby, blocks: u64) {
     let volume = standby.engine().volume("one").expect("it is there");
     for block in 1..=blocks {
@@ -268,10 +276,7 @@ fn a_change_of_volumes_waits_for_the_store_too() {
 fn a_promotion_that_would_lose_a_flush_is_refused_unless_that_is_accepted() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, volume) = begin_one(&shared);
-    for block in 1..=4 {
-        write(&volume, block, block);
-        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
-    }
+    flush_four(&writer, &mut shipper, &volume);
     let extracts = shared.images().extracts().expect("it answers");
     let (name, _) = extracts[extracts.len() - 2];
     shared.images().remove(ObjectName::Extract(name)).expect("it answers");
@@ -310,10 +315,7 @@ fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
     ] {
         let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
         let (writer, mut shipper, volume) = begin_one(&shared);
-        for block in 1..=4 {
-            write(&volume, block, block);
-            flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
-        }
+        flush_four(&writer, &mut shipper, &volume);
         let extracts = shared.images().extracts().expect("it answers");
         damage(&shared, extracts[extracts.len() + damaged - 5], byte);
         let standby = shared.standby();
@@ -333,10 +335,7 @@ fn a_loss_that_only_the_replay_finds_refuses_a_promotion_too() {
 fn an_extract_that_is_damaged_while_the_store_is_claimed_refuses_a_promotion() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, volume) = begin_one(&shared);
-    for block in 1..=4 {
-        write(&volume, block, block);
-        flush_during(&writer, &volume, || ship(&mut shipper)).expect("the store has it");
-    }
+    flush_four(&writer, &mut shipper, &volume);
     let standby = shared.standby();
     standby.follow();
     let store = shared.images();

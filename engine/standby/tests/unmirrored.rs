@@ -44,6 +44,20 @@ fn exclude(writer: &Writer, shipper: &mut Shipper) {
     set.expect("the store has it");
 }
 
+/// Creates a volume `new` that is not mirrored, with the store's knowledge.
+fn create_unmirrored(writer: &Writer, shipper: &mut Shipper) {
+    let set = Arc::clone(&writer.set);
+    let spec = VolumeSpec {
+        durability: Durability::Journal,
+        mirror: VolumeMirror::No,
+        ..VolumeSpec::new(name("new"), 1 << 20)
+    };
+    let creation = thread::spawn(move || set.create_volume(spec));
+    await_waiting(writer, 1);
+    ship(shipper);
+    creation.join().expect("no panic").expect("the store has it");
+}
+
 /// Checks that a flush waits for the store until `work` is done.
 #[track_caller]
 fn check_waits(writer: &Writer, volume: &Arc<Volume>, work: impl FnOnce()) {
@@ -246,16 +260,7 @@ fn a_pool_that_is_restored_has_the_setting_and_relies_on_it_once_the_store_has_i
     exclude(&writer, &mut shipper);
     writer.save();
     // The journal has later changes and a volume of its own.
-    let set = Arc::clone(&writer.set);
-    let spec = VolumeSpec {
-        durability: Durability::Journal,
-        mirror: VolumeMirror::No,
-        ..VolumeSpec::new(name("new"), 1 << 20)
-    };
-    let creation = thread::spawn(move || set.create_volume(spec));
-    await_waiting(&writer, 1);
-    ship(&mut shipper);
-    creation.join().expect("no panic").expect("the store has it");
+    create_unmirrored(&writer, &mut shipper);
     set_during(&writer, "log", VolumeMirror::No, || ship(&mut shipper)).expect("it answers");
     set_during(&writer, "scratch", VolumeMirror::Yes, || ship(&mut shipper)).expect("it answers");
     drop((writer, shipper));
@@ -275,16 +280,7 @@ fn a_volume_whose_creation_is_the_last_change_is_restored_with_its_setting() {
     let shared = Shared::mirrored(MirrorPolicy::Wait, LONG);
     let (writer, mut shipper, _) = begin_two(&shared);
     writer.save();
-    let set = Arc::clone(&writer.set);
-    let spec = VolumeSpec {
-        durability: Durability::Journal,
-        mirror: VolumeMirror::No,
-        ..VolumeSpec::new(name("new"), 1 << 20)
-    };
-    let creation = thread::spawn(move || set.create_volume(spec));
-    await_waiting(&writer, 1);
-    ship(&mut shipper);
-    creation.join().expect("no panic").expect("the store has it");
+    create_unmirrored(&writer, &mut shipper);
     drop((writer, shipper));
     for journal in ["journal", "journal-of-another"] {
         let (host, _set, _) = shared.open_anew(journal);
