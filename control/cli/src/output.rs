@@ -87,7 +87,7 @@ pub(crate) fn report(failure: &Failure, form: Form) -> ExitCode {
             if let Some(field) = &failure.field {
                 error["error"]["field"] = json!(field);
             }
-            // The same.
+            // The exit code reports the failure here too.
             let _ = print_line(&visible::in_json(&format!("{error:#}")));
         }
     }
