@@ -4,7 +4,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .PHONY: help demo demo-log demo-sql test check bench performance deb release docs soak kubernetes fmt toolchain packages-%
 
 help:
-	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (4 minutes the first time)'
+	@echo 'make demo      PostgreSQL on a volume whose daemon is killed in the middle (5 to 6 minutes the first time)'
 	@echo 'make demo-log  a topic whose broker and daemon are killed under a producer and a consumer group (4 minutes)'
 	@echo 'make demo-sql  topics and views that SQL defines, whose broker is killed (long the first time: the SQL engine is built)'
 	@echo 'make test      everything: unit, property, loom, crash, clients, block device, kills; FILTER=name for some suites'
