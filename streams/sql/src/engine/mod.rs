@@ -13,6 +13,7 @@ mod columns;
 mod contained;
 mod current_reader;
 mod dialect;
+mod empty_groups;
 mod errors;
 mod float_sums;
 mod functions;

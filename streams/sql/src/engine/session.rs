@@ -27,6 +27,7 @@ use futures::{StreamExt, stream};
 use shares::{Limit, Owner, Share};
 
 use super::catalog::Catalog;
+use super::empty_groups::{FiltersAbove, MOVES_FILTERS};
 use super::giving_way::GiveWay;
 use super::join_keys::NameJoinKeys;
 use super::memory::{CallMemory, QueryMemory, take_for_statement};
@@ -151,7 +152,11 @@ fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
 
 /// The engine's optimizer rules and this crate's.
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let mut rules = Optimizer::new().rules;
+    let rule = |it: Arc<dyn OptimizerRule + Send + Sync>| match it.name() == MOVES_FILTERS {
+        true => Arc::new(FiltersAbove(it)) as _,
+        false => it,
+    };
+    let mut rules: Vec<_> = Optimizer::new().rules.into_iter().map(rule).collect();
     let at = rules.iter().position(|it| it.name() == FINDS_KEYS).unwrap_or(rules.len());
     rules.insert(at, Arc::new(SpellNullKeys));
     rules.push(Arc::new(dialect::Guards));
