@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
+use std::sync::atomic::{Ordering, fence};
 
 use block_device::{ByteRange, Zeroes};
 use conformance::{Abilities, Refusal, Subject};
@@ -69,6 +70,9 @@ impl Driver {
     }
 
     fn kick(&mut self) {
+        // Without event indices the library reads the device's flag with no barrier after it has
+        // made the request available, and may miss that the device just went to sleep.
+        fence(Ordering::SeqCst);
         if self.queue.avail_notif_needed() {
             self.transport.get_submission_notifier(0).notify().expect("an event");
         }
