@@ -1,6 +1,8 @@
 //! Generator of random queries on whole tables: subqueries, joins, set operations, groups, windows,
 //! arrays of rows. Rows have a total order.
 
+mod nested;
+
 use random::Random;
 
 /// Maximum nesting depth of conditions.
@@ -108,7 +110,7 @@ impl Relations {
 
     /// Draws a query.
     pub fn query(&mut self) -> String {
-        match self.random.below(18) {
+        match self.random.below(21) {
             0..=3 => self.filtered(),
             4 => self.joined(),
             5 => self.joined_by_name(),
@@ -122,6 +124,7 @@ impl Relations {
             14 => self.beside(),
             15 => self.listed(),
             16 => self.latest(),
+            17..=19 => self.nested(),
             _ => self.sorted(),
         }
     }
