@@ -32,7 +32,7 @@ use crate::maintenance::{self, PoolWatch};
 use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
-use crate::service::{ChangeLock, CpuLatency, Devices, Role, Service, UsageCache, note_holders};
+use crate::service::{ChangeLocks, CpuLatency, Devices, Role, Service, UsageCache, note_holders};
 use crate::signals::Wishes;
 use crate::slow_start::SlowStart;
 use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
@@ -224,7 +224,7 @@ impl Daemon {
             cpu_latency,
             pool_medium: pool_medium::of(&config.pool.path)?,
             pool_path: config.pool.path.clone(),
-            changes: ChangeLock::default(),
+            changes: ChangeLocks::default(),
             usages: UsageCache::default(),
             started: Instant::now(),
         });

@@ -4,7 +4,7 @@
 //! the set according to the configuration, schedules saves and maintenance, and reports events and
 //! status.
 //!
-//! Lock order: the change lock of the service, `Known`, the locks of the set.
+//! Lock order: the volumes that the service has locked, `Known`, the locks of the set.
 
 mod encryption;
 mod jobs;

@@ -36,7 +36,7 @@ impl Service {
     pub(crate) fn attach_volume(&self, request: &AttachmentCreate) -> Result<Attachment, Problem> {
         let name = &request.volume;
         self.durable()?;
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name.as_str()]);
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if let Some(device) = self.device_of(&volume) {
             let detail = format!("volume {name:?} is already attached as {device}");
@@ -141,7 +141,7 @@ impl Service {
     }
 
     pub(crate) fn detach_volume(&self, name: &str) -> Result<(), Problem> {
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name]);
         let volume = self.volume(name)?;
         let Some(way) = self.attachments.get(volume.id()).map(|entry| entry.attach_as) else {
             return Err(not_attached(name));
@@ -172,9 +172,9 @@ impl Service {
 
     /// Attaches the volumes that were attached when the last daemon ended: devices that outlived it
     /// are taken over, others are created again. Volumes that the host refuses stay in the list and
-    /// in the status. A volume that was lost with its pool is removed from the list.
+    /// in the status. A volume that was lost with its pool is removed from the list. Must be called
+    /// before requests are served.
     pub(crate) fn restore_attachments(&self) {
-        let _lock = self.lock_changes();
         let volumes: HashMap<u64, Arc<Volume>> = self
             .engine
             .volumes()

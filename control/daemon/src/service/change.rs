@@ -57,7 +57,8 @@ impl Service {
             snapshots.iter().for_each(|snapshot| self.await_closing(snapshot));
         }
         let (volume, changed) = {
-            let _lock = self.lock_changes();
+            let new_name = request.name.as_deref();
+            let _locked = self.changes.lock([name].into_iter().chain(new_name));
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;
             let plan = self.plan(&volume, request)?;

@@ -43,7 +43,7 @@ impl Service {
 
     /// Waits until connections whose clients have disconnected are closed, for at most a second.
     /// For changes that a user of the volume prevents: a client that has ended is none. Must not be
-    /// called with the lock of changes.
+    /// called with the volume locked.
     pub(super) fn await_closing(&self, volume: &Volume) {
         let deadline = Instant::now() + CLOSING_TIME_MAX;
         let of_nbd = || self.nbd.as_ref().is_some_and(|nbd| nbd.is_closing(volume));

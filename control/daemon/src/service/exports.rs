@@ -39,7 +39,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::InvalidField, detail).in_field("queues"));
         }
         let rights = rights_of(request)?;
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name.as_str()]);
         let volume = self.volume(name).map_err(|problem| problem.in_field("volume"))?;
         if self.exports.get(volume.id()).is_some() {
             let detail = format!("volume {name:?} is already exported");
@@ -86,7 +86,7 @@ impl Service {
     }
 
     pub(crate) fn unexport_volume(&self, name: &str, clients: Clients) -> Result<(), Problem> {
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name]);
         let volume = self.volume(name)?;
         if self.exports.get(volume.id()).is_none() {
             return Err(not_exported(name));
@@ -117,9 +117,8 @@ impl Service {
 
     /// Exports the volumes that were exported when the last daemon ended. Volumes that cannot be
     /// served stay in the list and in the status. A volume that was lost with its pool is removed
-    /// from the list.
+    /// from the list. Must be called before requests are served.
     pub(crate) fn restore_exports(&self) {
-        let _lock = self.lock_changes();
         for entry in self.exports.all() {
             let Some(volume) = self.catalog.by_id(entry.volume_id) else {
                 tracing::warn!(

@@ -63,7 +63,7 @@ impl Service {
             return Err(Problem::new(ProblemKind::Busy, detail));
         }
         {
-            let _lock = self.lock_changes();
+            let _locked = self.changes.lock(wanted.iter().map(|(_, name)| name.as_str()));
             for (_, name) in &wanted {
                 if self.volume(name).is_ok() {
                     let detail = format!(

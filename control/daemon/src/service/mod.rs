@@ -1,13 +1,14 @@
 //! Operations of the REST interface, in types of the API. They combine the engine, the exports and
 //! the lists of attachments and exports.
 //!
-//! Operations that change something hold one lock, so that a volume is not deleted while it is
-//! being attached. The holder may wait for the kernel or the journal's disk. Read-only operations
-//! do not take the lock. Lock order: the change lock, then that of a list, which is held inside the
-//! list alone.
+//! Operations that change a volume lock it, so that it is not deleted while it is being attached. The
+//! holder may wait for the kernel, the journal's disk or the image store; changes of other volumes
+//! do not wait for it. Read-only operations do not lock. Lock order: volumes, then a list, whose
+//! lock is held inside the list alone.
 
 mod attachments;
 mod change;
+mod change_locks;
 mod clients;
 mod exports;
 mod images;
@@ -24,7 +25,7 @@ mod volumes;
 mod words;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::volumes::{Engine, Volume};
@@ -47,6 +48,7 @@ use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
 
+pub(crate) use change_locks::ChangeLocks;
 pub(crate) use clients::{Clients, note_holders};
 pub(crate) use owners::Ownership;
 pub(crate) use status::Metrics;
@@ -113,20 +115,12 @@ pub(crate) struct Service {
     pub(crate) cpu_latency: CpuLatency,
     pub(crate) pool_path: PathBuf,
     pub(crate) pool_medium: Medium,
-    pub(crate) changes: ChangeLock,
+    pub(crate) changes: ChangeLocks,
     pub(crate) usages: UsageCache,
     pub(crate) started: Instant,
 }
 
-/// Lock that each modifying operation holds.
-#[derive(Debug, Default)]
-pub(crate) struct ChangeLock(Mutex<()>);
-
 impl Service {
-    fn lock_changes(&self) -> MutexGuard<'_, ()> {
-        self.changes.0.lock().expect("no operation panics")
-    }
-
     /// Returns journal and images. Refused while the daemon is a standby.
     pub(crate) fn durable(&self) -> Result<&Arc<Durable>, Problem> {
         match &self.role {

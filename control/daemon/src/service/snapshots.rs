@@ -42,7 +42,7 @@ impl Service {
             return Err(problem.in_field("volumes"));
         }
         let volumes: Vec<&str> = request.volumes.iter().map(String::as_str).collect();
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock(volumes.iter().copied());
         let made = self
             .durable()?
             .set()
@@ -62,7 +62,7 @@ impl Service {
     ) -> Result<Snapshot, Problem> {
         let new_name = name_of_snapshot(&request.snapshot)?;
         self.await_closing(&*self.snapshot(name)?);
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name]);
         let snapshot = self.snapshot(name)?;
         let user = self.nbd_user_of(&snapshot).or_else(|| self.export_user_of(&snapshot));
         if let Some(user) = user {
@@ -80,7 +80,7 @@ impl Service {
 
     pub(crate) fn delete_snapshot(&self, name: &str) -> Result<(), Problem> {
         self.await_closing(&*self.snapshot(name)?);
-        let _lock = self.lock_changes();
+        let _locked = self.changes.lock([name]);
         let snapshot = self.snapshot(name)?;
         if let Some(user) = self.user_of(&snapshot) {
             let detail = format!("snapshot {name:?} cannot be deleted: {user}");
@@ -102,7 +102,7 @@ impl Service {
     ) -> Result<api::Volume, Problem> {
         let (volume, noted) = {
             self.await_closing(&*self.volume(&own_names(&*self.snapshot(name)?).0)?);
-            let _lock = self.lock_changes();
+            let _locked = self.changes.lock([name]);
             let snapshot = self.snapshot(name)?;
             let (volume_name, own_name) = own_names(&snapshot);
             let volume = self.volume(&volume_name)?;
@@ -129,7 +129,7 @@ impl Service {
     ) -> Result<api::Volume, Problem> {
         let new_name = parse_name(&request.name)?;
         let clone = {
-            let _lock = self.lock_changes();
+            let _locked = self.changes.lock([name, request.name.as_str()]);
             self.volume(name)?;
             let cloned = self.durable()?.set().clone_volume(name, new_name);
             let clone = cloned.map_err(|error| self.refusal(error))?;

@@ -40,7 +40,7 @@ impl Service {
         let wanted = Labelled::default().changed(Some(&request.owner), &request.labels);
         Self::check_labels(&wanted)?;
         let volume = {
-            let _lock = self.lock_changes();
+            let _locked = self.changes.lock([request.name.as_str()]);
             let created = self.durable()?.set().create_volume(spec);
             let volume = created.map_err(|error| self.refusal(error))?;
             let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
@@ -68,7 +68,7 @@ impl Service {
     ) -> Result<(), Problem> {
         let (volume, noted) = {
             self.await_closing(&*self.volume(name)?);
-            let _lock = self.lock_changes();
+            let _locked = self.changes.lock([name]);
             let volume = self.volume(name)?;
             condition.check(|| self.describe(&volume))?;
             let user = match clients {

@@ -139,6 +139,34 @@ async fn others_only_read_a_volume_from_before_its_device_is_there_until_it_is_d
 }
 
 #[tokio::test]
+async fn a_device_that_takes_long_holds_up_changes_of_its_own_volume_alone() {
+    let fixture = Arc::new(Fixture::new());
+    fixture.create("a").await;
+    let (begun, mut is_begun) = tokio::sync::mpsc::unbounded_channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let take_long = move || {
+        begun.send(()).expect("it is waited for");
+        may_go_on.recv_timeout(Duration::from_secs(60)).ok();
+    };
+    *fixture.devices.making.lock().expect("no panics") = Some(Box::new(take_long));
+    let ask = |method: &'static str, path: &'static str, body: &'static str| {
+        let fixture = Arc::clone(&fixture);
+        tokio::spawn(async move { fixture.ask(method, path, body).await })
+    };
+    let attaching = ask("POST", "/v1/attachments", ATTACH_A);
+    is_begun.recv().await.expect("it is attached");
+    let deleting = ask("DELETE", "/v1/volumes/a", "");
+    fixture.create("b").await;
+    fixture.ask("PATCH", "/v1/volumes/b", r#"{"name": "c", "size": "2MiB"}"#).await.json(200);
+    fixture.ask("DELETE", "/v1/volumes/c", "").await.nothing();
+    assert!(!attaching.is_finished(), "changes of others waited for the device");
+    assert!(!deleting.is_finished(), "a volume was deleted while it was being attached");
+    go_on.send(()).expect("it waits");
+    attaching.await.expect("no panic").json(201);
+    deleting.await.expect("no panic").refused("in_use", None);
+}
+
+#[tokio::test]
 async fn an_attachment_that_fails_takes_nothing_from_others() {
     let fixture = Fixture::new();
     fixture.create("a").await;

@@ -29,7 +29,7 @@ use crate::exports::{
 use crate::http::{AccessRule, Readiness, readiness};
 use crate::maintenance::PoolWatch;
 use crate::pool_medium::Medium;
-use crate::service::{ChangeLock, CpuLatency, Devices, Role, Service, UsageCache};
+use crate::service::{ChangeLocks, CpuLatency, Devices, Role, Service, UsageCache};
 use crate::tasks::Tasks;
 use crate::volume_labels::VolumeLabels;
 use crate::volume_users::VolumeUsers;
@@ -130,7 +130,7 @@ impl Fixture {
             cpu_latency: CpuLatency::Unavailable { reason: "not in tests".to_owned() },
             pool_path: spec.path,
             pool_medium: medium,
-            changes: ChangeLock::default(),
+            changes: ChangeLocks::default(),
             usages: UsageCache::default(),
             started: Instant::now(),
         });
