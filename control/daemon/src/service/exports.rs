@@ -113,6 +113,7 @@ impl Service {
             // The next start removes the entry, because the volume does not exist.
             tracing::warn!(volume = volume.name(), %error, "cannot store the list of exports");
         }
+        self.note_holder(volume.id());
     }
 
     /// Exports the volumes that were exported when the last daemon ended. Volumes that cannot be

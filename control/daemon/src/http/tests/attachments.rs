@@ -167,6 +167,19 @@ async fn a_device_that_takes_long_holds_up_changes_of_its_own_volume_alone() {
 }
 
 #[tokio::test]
+async fn a_deleted_volume_that_was_exported_has_no_exclusive_user_any_more() {
+    let fixture = Fixture::new();
+    fixture.create("a").await;
+    let exported = r#"{"volume": "a", "protocol": "vhost-user"}"#;
+    fixture.ask("POST", "/v1/exports", exported).await.json(201);
+    let volume = fixture.volume("a");
+    let is_held = || fixture.service.catalog.device_beside(&volume).is_read_only();
+    assert!(is_held());
+    fixture.ask("DELETE", "/v1/volumes/a?force=true", "").await.nothing();
+    assert!(!is_held(), "the catalog keeps what it knew of the volume");
+}
+
+#[tokio::test]
 async fn an_attachment_that_fails_takes_nothing_from_others() {
     let fixture = Fixture::new();
     fixture.create("a").await;
