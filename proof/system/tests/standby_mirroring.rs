@@ -204,6 +204,28 @@ fn flushes_fail_in_time_with_the_policy_fail() -> Result<()> {
 }
 
 #[test]
+fn volumes_that_the_store_does_not_have_yet_are_complete_on_their_host() -> Result<()> {
+    let (mut server, writer) = writer(&format!("--images-mirror-flushes fail {PATIENCE}"))?;
+    server.stop();
+    for (name, command) in [
+        ("made", "volume create made --size 1MiB --durability journal --owner tests"),
+        ("copy", "clone db copy"),
+    ] {
+        let told = writer.try_memlane(command)?;
+        ensure!(told.stderr.contains("not in the image store"), "{told:?}");
+        let mut client = NbdClient::connect(&writer.nbd_socket(), name)?;
+        client.ask(&Request::Write { offset: 0, data: stamped(7) })?;
+        let counted = format!("memlane_volume_write_bytes_total{{volume={name:?}}} {BLOCK_BYTES}");
+        let metrics = writer.ask(api::METRICS_PATH)?;
+        ensure!(metrics.contains(&counted), "exports do not know {name}: {metrics}");
+    }
+    ensure!(writer.volume("made")?.owner.as_deref() == Some("tests"), "its owner is lost");
+    server.start_again();
+    wait_for("flushes to work", TIME_LIMIT, || Ok(flush(&writer, 1).is_ok()))?;
+    writer.finish()
+}
+
+#[test]
 fn a_writer_that_may_go_on_alone_is_replaced_only_if_the_loss_is_accepted() -> Result<()> {
     let (mut server, mut writer) = writer(&format!("--images-mirror-flushes alone {PATIENCE}"))?;
     let standby = standby(&server)?;

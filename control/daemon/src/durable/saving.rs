@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use block_device::BLOCK_BYTES;
-use durable_set::{SaveExtent, SaveRequest, Unfetched};
+use durable_set::{DurableError, SaveExtent, SaveRequest, Unfetched};
 use image::{BlockRun, ListedImage, OpenImage, Watch, list_images};
 use volumes::{Durability, GivenUp, Volume};
 
@@ -102,18 +102,17 @@ impl Durable {
 
     /// Restores volumes of an image. `names` has pairs of a name in the image and the name of the
     /// new volume. Contents are fetched when they are accessed, and by [`Durable::fetch_absent`].
-    pub(crate) fn restore(
-        &self,
-        number: u64,
-        names: &[(String, String)],
-    ) -> anyhow::Result<Vec<Arc<Volume>>> {
+    pub(crate) fn restore(&self, number: u64, names: &[(String, String)]) -> anyhow::Result<()> {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let volumes = self.set.restore(number, names)?;
+        let restored = self.set.restore(number, names);
+        let are_durable = |volumes: &Vec<Arc<Volume>>| {
+            volumes.iter().any(|volume| volume.durability() != Durability::Ram)
+        };
         // A power loss must leave the restored volumes, so the newest image must contain them.
-        if volumes.iter().any(|volume| volume.durability() != Durability::Ram) {
+        if restored.as_ref().map_or_else(DurableError::is_made, are_durable) {
             self.want_image();
         }
-        Ok(volumes)
+        Ok(restored.map(drop)?)
     }
 
     /// Fetches all absent blocks. Returns the number of bytes fetched from the store. Objects that

@@ -74,11 +74,13 @@ impl Service {
                     return Err(problem.in_field("volumes"));
                 }
             }
-            let volumes = self.durable()?.restore(number, &wanted).map_err(problem)?;
-            for volume in volumes {
+            let restored = self.durable()?.restore(number, &wanted).map_err(problem);
+            // They also exist if only stable storage could not record them.
+            for volume in wanted.iter().filter_map(|(_, name)| self.volume(name).ok()) {
                 tracing::info!(volume = volume.name(), number, "volume restored from an image");
                 self.catalog.add(volume);
             }
+            restored?;
         }
         let subject = restored_text(&wanted, number);
         self.durable()?.begin_fetch(&self.tasks, subject, Some(number))

@@ -128,16 +128,17 @@ impl Service {
         request: &CloneCreate,
     ) -> Result<api::Volume, Problem> {
         let new_name = parse_name(&request.name)?;
-        let clone = {
+        let (clone, noted) = {
             let _locked = self.changes.lock([name, request.name.as_str()]);
             self.volume(name)?;
             let cloned = self.durable()?.set().clone_volume(name, new_name);
-            let clone = cloned.map_err(|error| self.refusal(error))?;
+            let (clone, noted) = self.created(cloned, &request.name)?;
             self.catalog.add(Arc::clone(&clone));
-            clone
+            (clone, noted)
         };
         tracing::info!(source = name, volume = request.name, "volume cloned");
         self.note_new_contents(&clone);
+        noted?;
         Ok(self.describe(&clone))
     }
 

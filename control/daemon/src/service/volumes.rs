@@ -39,10 +39,10 @@ impl Service {
         };
         let wanted = Labelled::default().changed(Some(&request.owner), &request.labels);
         Self::check_labels(&wanted)?;
-        let volume = {
+        let (volume, noted) = {
             let _locked = self.changes.lock([request.name.as_str()]);
             let created = self.durable()?.set().create_volume(spec);
-            let volume = created.map_err(|error| self.refusal(error))?;
+            let (volume, noted) = self.created(created, &request.name)?;
             let wanted = self.labels.of(volume.id()).changed(Some(&request.owner), &request.labels);
             if let Err(problem) = self.set_labels(&volume, wanted) {
                 // No client has seen the volume yet, so it is deleted when its labels are refused.
@@ -53,10 +53,11 @@ impl Service {
                 return Err(problem);
             }
             self.catalog.add(Arc::clone(&volume));
-            volume
+            (volume, noted)
         };
         let (durability, size) = (volume.durability(), request.size);
         tracing::info!(volume = request.name, %size, %durability, "volume created");
+        noted?;
         Ok(self.describe(&volume))
     }
 
@@ -106,6 +107,20 @@ impl Service {
     /// Converts a change that the engine refused or that could not be made durable.
     pub(super) fn refusal(&self, error: DurableError) -> Problem {
         refusals::of_change(error, self.durable().ok().and_then(|durable| durable.way_on()))
+    }
+
+    /// Returns a new volume, also one that stable storage could not record, and the problem to
+    /// report in the end. The caller has locked its name.
+    pub(super) fn created(
+        &self,
+        created: Result<Arc<Volume>, DurableError>,
+        name: &str,
+    ) -> Result<(Arc<Volume>, Result<(), Problem>), Problem> {
+        match created {
+            Ok(volume) => Ok((volume, Ok(()))),
+            Err(error) if error.is_made() => Ok((self.volume(name)?, Err(self.refusal(error)))),
+            Err(error) => Err(self.refusal(error)),
+        }
     }
 
     /// Separates refused changes from changes made in memory. For the latter, subsequent steps must
