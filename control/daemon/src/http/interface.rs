@@ -9,10 +9,8 @@ use anyhow::Context;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
+use crate::http::places::BLOCKING_THREAD_COUNT_MAX;
 use crate::http::{AccessRule, Readiness, listener};
-
-/// Maximum number of threads for blocking operations.
-const BLOCKING_THREAD_COUNT_MAX: usize = 8;
 
 /// Maximum time for threads to end at the stop.
 const END_TIME_MAX: Duration = Duration::from_secs(1);

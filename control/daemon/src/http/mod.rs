@@ -7,6 +7,7 @@
 //! | `readiness` | stage of the daemon, and responses to requests before and after it serves |
 //! | `access` | decides which process has access, by the credentials of the peer |
 //! | `routes` | maps paths to operations of the service |
+//! | `places` | limits requests that may wait, so that others are always answered |
 //! | `body`, `answer` | JSON in and out, problems as problem details |
 //! | `metrics` | Prometheus text format |
 //!
@@ -19,6 +20,7 @@ mod body;
 mod interface;
 mod listener;
 mod metrics;
+mod places;
 mod readiness;
 mod routes;
 #[cfg(test)]

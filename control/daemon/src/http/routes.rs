@@ -1,12 +1,14 @@
 //! Routes: maps paths to operations of the service.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use api::{Attachment, Export, ImageRestore, Problem, ProblemKind, Snapshot, Task, VolumePatch};
 use axum::Router;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -17,9 +19,31 @@ use crate::http::answer::{
 };
 use crate::http::body::Body;
 use crate::http::metrics;
+use crate::http::places::{Places, may_wait};
 use crate::service::{Clients, Ownership, Precondition, Service};
 
-type Shared = State<Arc<Service>>;
+/// State of all routes.
+#[derive(Clone)]
+struct Shared {
+    service: Arc<Service>,
+    places: Places,
+}
+
+/// Service for one request, and the places that limit it if it may wait.
+struct Served {
+    service: Arc<Service>,
+    places: Option<Places>,
+}
+
+impl FromRequestParts<Shared> for Served {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Infallible> {
+        let is_limited = may_wait(&parts.method, parts.uri.path());
+        let places = is_limited.then(|| shared.places.clone());
+        Ok(Self { service: Arc::clone(&shared.service), places })
+    }
+}
 
 /// Router of all operations of the service.
 pub(super) fn router(service: Arc<Service>) -> Router {
@@ -28,11 +52,11 @@ pub(super) fn router(service: Arc<Service>) -> Router {
         .merge(host_routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
-        .with_state(service)
+        .with_state(Shared { service, places: Places::new() })
 }
 
 /// Routes of volumes, snapshots and clones.
-fn volume_routes() -> Router<Arc<Service>> {
+fn volume_routes() -> Router<Shared> {
     Router::new()
         .route(
             api::VOLUMES_PATH,
@@ -62,7 +86,7 @@ fn volume_routes() -> Router<Arc<Service>> {
 }
 
 /// Routes of images, tasks and events.
-fn image_routes() -> Router<Arc<Service>> {
+fn image_routes() -> Router<Shared> {
     Router::new()
         .route(
             api::IMAGES_PATH,
@@ -93,7 +117,7 @@ fn image_routes() -> Router<Arc<Service>> {
 }
 
 /// Routes of the pool, attachments, exports and status.
-fn host_routes() -> Router<Arc<Service>> {
+fn host_routes() -> Router<Shared> {
     Router::new()
         .route(
             api::POOL_PATH,
@@ -224,34 +248,43 @@ type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// Runs an operation of the service on a blocking thread, and converts its result to a response.
 async fn run<T: Send + 'static>(
-    service: Arc<Service>,
+    Served { service, places }: Served,
     operation: impl FnOnce(&Service) -> Result<T, Problem> + Send + 'static,
     answer: impl FnOnce(T) -> Response,
 ) -> Answer {
-    Ok(answer(blocking(move || operation(&service)).await??))
+    let place = match places {
+        Some(places) => Some(places.take().await?),
+        None => None,
+    };
+    let run = move || {
+        // Kept until the operation ends, also if its client has disconnected.
+        let _place = place;
+        operation(&service)
+    };
+    Ok(answer(blocking(run).await??))
 }
 
 /// Handler of an operation without parameters.
 fn all<T: Serialize + Send + 'static>(
     operation: fn(&Service) -> Result<T, Problem>,
-) -> impl Fn(Shared) -> Answering + Clone {
-    move |State(service)| Box::pin(run(service, operation, json))
+) -> impl Fn(Served) -> Answering + Clone {
+    move |served| Box::pin(run(served, operation, json))
 }
 
 /// Handler of an operation without parameters that starts a task.
-fn begun(operation: fn(&Service) -> Result<Task, Problem>) -> impl Fn(Shared) -> Answering + Clone {
-    move |State(service)| Box::pin(run(service, operation, accepted))
+fn begun(operation: fn(&Service) -> Result<Task, Problem>) -> impl Fn(Served) -> Answering + Clone {
+    move |served| Box::pin(run(served, operation, accepted))
 }
 
 /// Handler of an operation on a name in the path.
 fn of_name<T: Send + 'static>(
     operation: fn(&Service, &str) -> Result<T, Problem>,
     answer: fn(T) -> Response,
-) -> impl Fn(Shared, Name) -> Answering + Clone {
-    move |State(service), name| {
+) -> impl Fn(Served, Name) -> Answering + Clone {
+    move |served, name| {
         Box::pin(async move {
             let name = text_of(name)?;
-            run(service, move |service| operation(service, &name), answer).await
+            run(served, move |service| operation(service, &name), answer).await
         })
     }
 }
@@ -261,11 +294,11 @@ fn of_number<T: Send + 'static>(
     field: &'static str,
     operation: fn(&Service, u64) -> Result<T, Problem>,
     answer: fn(T) -> Response,
-) -> impl Fn(Shared, Name) -> Answering + Clone {
-    move |State(service), number| {
+) -> impl Fn(Served, Name) -> Answering + Clone {
+    move |served, number| {
         Box::pin(async move {
             let number = number_of(number, field)?;
-            run(service, move |service| operation(service, number), answer).await
+            run(served, move |service| operation(service, number), answer).await
         })
     }
 }
@@ -274,9 +307,9 @@ fn of_number<T: Send + 'static>(
 fn of_body<B: Send + 'static, T: Send + 'static>(
     operation: fn(&Service, &B) -> Result<T, Problem>,
     answer: fn(T) -> Response,
-) -> impl Fn(Shared, Body<B>) -> Answering + Clone {
-    move |State(service), Body(request)| {
-        Box::pin(run(service, move |service| operation(service, &request), answer))
+) -> impl Fn(Served, Body<B>) -> Answering + Clone {
+    move |served, Body(request)| {
+        Box::pin(run(served, move |service| operation(service, &request), answer))
     }
 }
 
@@ -284,11 +317,11 @@ fn of_body<B: Send + 'static, T: Send + 'static>(
 fn of_name_and_body<B: Send + 'static, T: Send + 'static>(
     operation: fn(&Service, &str, &B) -> Result<T, Problem>,
     answer: fn(T) -> Response,
-) -> impl Fn(Shared, Name, Body<B>) -> Answering + Clone {
-    move |State(service), name, Body(request)| {
+) -> impl Fn(Served, Name, Body<B>) -> Answering + Clone {
+    move |served, name, Body(request)| {
         Box::pin(async move {
             let name = text_of(name)?;
-            run(service, move |service| operation(service, &name, &request), answer).await
+            run(served, move |service| operation(service, &name, &request), answer).await
         })
     }
 }
@@ -308,18 +341,18 @@ fn created_export(made: Export) -> Response {
 }
 
 async fn change_volume(
-    State(service): Shared,
+    served: Served,
     name: Name,
     headers: HeaderMap,
     Body(request): Body<VolumePatch>,
 ) -> Answer {
     let (name, condition) = (text_of(name)?, precondition(&headers)?);
     let change = move |service: &Service| service.change_volume(&name, &request, &condition);
-    run(service, change, volume).await
+    run(served, change, volume).await
 }
 
 async fn delete_volume(
-    State(service): Shared,
+    served: Served,
     name: Name,
     query: Asked<Forced>,
     headers: HeaderMap,
@@ -327,46 +360,42 @@ async fn delete_volume(
     let (name, condition) = (text_of(name)?, precondition(&headers)?);
     let clients = asked(query)?.clients();
     let delete = move |service: &Service| service.delete_volume(&name, clients, &condition);
-    run(service, delete, nothing).await
+    run(served, delete, nothing).await
 }
 
-async fn list_snapshots(State(service): Shared, query: Asked<OfVolume>) -> Answer {
+async fn list_snapshots(served: Served, query: Asked<OfVolume>) -> Answer {
     let volume = asked(query)?.volume;
-    run(service, move |service| service.list_snapshots(volume.as_deref()), json).await
+    run(served, move |service| service.list_snapshots(volume.as_deref()), json).await
 }
 
-async fn restore_snapshot(State(service): Shared, name: Name, query: Asked<Forced>) -> Answer {
+async fn restore_snapshot(served: Served, name: Name, query: Asked<Forced>) -> Answer {
     let (name, ownership) = (text_of(name)?, Ownership::of_force(asked(query)?.force));
-    run(service, move |service| service.restore_snapshot(&name, ownership), json).await
+    run(served, move |service| service.restore_snapshot(&name, ownership), json).await
 }
 
-async fn diff_snapshot(State(service): Shared, name: Name, query: Asked<Comparison>) -> Answer {
+async fn diff_snapshot(served: Served, name: Name, query: Asked<Comparison>) -> Answer {
     let (name, Comparison { to, offset }) = (text_of(name)?, asked(query)?);
-    run(service, move |service| service.diff_snapshot(&name, to.as_deref(), offset), json).await
+    run(served, move |service| service.diff_snapshot(&name, to.as_deref(), offset), json).await
 }
 
-async fn restore_image(
-    State(service): Shared,
-    number: Name,
-    Body(request): Body<ImageRestore>,
-) -> Answer {
+async fn restore_image(served: Served, number: Name, Body(request): Body<ImageRestore>) -> Answer {
     let number = number_of(number, "number")?;
-    run(service, move |service| service.restore_image(number, &request), accepted).await
+    run(served, move |service| service.restore_image(number, &request), accepted).await
 }
 
-async fn list_events(State(service): Shared, query: Asked<After>) -> Answer {
+async fn list_events(served: Served, query: Asked<After>) -> Answer {
     let After { after } = asked(query)?;
-    run(service, move |service| Ok(service.events.after(after)), json).await
+    run(served, move |service| Ok(service.events.after(after)), json).await
 }
 
-async fn unexport_volume(State(service): Shared, name: Name, query: Asked<Forced>) -> Answer {
+async fn unexport_volume(served: Served, name: Name, query: Asked<Forced>) -> Answer {
     let (name, clients) = (text_of(name)?, asked(query)?.clients());
-    run(service, move |service| service.unexport_volume(&name, clients), nothing).await
+    run(served, move |service| service.unexport_volume(&name, clients), nothing).await
 }
 
-async fn show_metrics(State(service): Shared) -> Answer {
+async fn show_metrics(served: Served) -> Answer {
     let page = |metrics| text(metrics_text::CONTENT_TYPE, metrics::write(&metrics));
-    run(service, |service| Ok(service.metrics()), page).await
+    run(served, |service| Ok(service.metrics()), page).await
 }
 
 async fn openapi() -> Response {

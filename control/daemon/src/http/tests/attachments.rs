@@ -6,11 +6,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use super::Fixture;
 use crate::attachments::AttachmentList;
 use crate::export_list::ExportList;
 use crate::exports::{Catalog, DeviceFailure, OtherUser};
+use crate::http::places::BLOCKING_THREAD_COUNT_MAX;
 use crate::service::note_holders;
 
 const ATTACH_A: &str = r#"{"volume": "a"}"#;
@@ -164,6 +166,50 @@ async fn a_device_that_takes_long_holds_up_changes_of_its_own_volume_alone() {
     go_on.send(()).expect("it waits");
     attaching.await.expect("no panic").json(201);
     deleting.await.expect("no panic").refused("in_use", None);
+}
+
+/// Number of changes that wait at the same time, more than the interface has threads.
+const WAITING_COUNT: usize = 32;
+
+#[test]
+fn changes_that_wait_hold_up_no_status_and_too_many_are_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let fixture = Arc::new(Fixture::new());
+        fixture.create("a").await;
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let take_long = move || {
+            may_go_on.recv_timeout(Duration::from_secs(60)).ok();
+        };
+        *fixture.devices.making.lock().expect("no panics") = Some(Box::new(take_long));
+        let attach = || {
+            let fixture = Arc::clone(&fixture);
+            tokio::spawn(async move { fixture.ask("POST", "/v1/attachments", ATTACH_A).await })
+        };
+        let mut attaching: Vec<_> = (0..WAITING_COUNT).map(|_| attach()).collect();
+        // Each task runs until it waits.
+        tokio::task::yield_now().await;
+        fixture.get("/v1/status").await.json(200);
+        fixture.get("/metrics").await;
+        assert!(!attaching.iter().any(JoinHandle::is_finished), "the status waited for a change");
+        // The last of these are refused at once.
+        attaching.extend((0..WAITING_COUNT).map(|_| attach()));
+        let last = attaching.pop().expect("there are many").await.expect("no panic");
+        last.refused("busy", None);
+        drop(go_on);
+        let mut made_count = 0;
+        for attached in attaching {
+            match attached.await.expect("no panic").status {
+                201 => made_count += 1,
+                status => assert_eq!(status, 409),
+            }
+        }
+        assert_eq!(made_count, 1);
+    });
 }
 
 #[tokio::test]
