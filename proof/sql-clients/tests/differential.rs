@@ -1,7 +1,7 @@
 //! The same data and queries for the broker and for PostgreSQL. The answers agree, except for the
 //! differences listed here.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use kafka_clients::is_skipped;
 use model::for_each_seed_at_once;
 use sql_clients::{Answer, Fixture, Generator, Reference, Script};
@@ -866,6 +866,26 @@ fn functions_and_subqueries_have_the_answers_of_postgresql() -> Result<()> {
     let mut script = Script::default();
     QUERIES.lines().for_each(|it| script.add(it));
     run_both(&script, &fixture, &reference)?;
+    Ok(())
+}
+
+#[test]
+fn parameters_that_no_session_can_set_are_those_of_postgresql() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let (fixture, reference) = (Fixture::shared()?, Reference::start()?);
+    let mut listed = Script::default();
+    listed.add("SELECT name FROM pg_settings WHERE context NOT IN ('user', 'superuser')");
+    let mut script = Script::default();
+    for answer in listed.run(reference.psql())? {
+        let Answer::Rows(names) = answer else { bail!("no names: {answer:?}") };
+        names.iter().for_each(|it| script.add(format!("SET {it} TO DEFAULT")));
+    }
+    let answers = run_both(&script, &fixture, &reference)?;
+    let is_fixed =
+        |it: &Answer| matches!(it, Answer::Error { sql_state, .. } if sql_state == "55P02");
+    ensure!(answers.len() > 100 && answers.iter().all(is_fixed), "PostgreSQL: {answers:?}");
     Ok(())
 }
 

@@ -98,6 +98,10 @@ const DEFAULTS: [(&str, &str); 23] = [
 /// Lower-case names of PostgreSQL's other parameters that a session can set. They have no effect.
 const WITHOUT_EFFECT: &str = include_str!("settings.txt");
 
+/// Lower-case names of PostgreSQL's parameters that no session can set, each group behind its
+/// context.
+const OF_SERVER: &str = include_str!("settings_fixed.txt");
+
 /// `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
@@ -292,15 +296,11 @@ impl Variables {
     pub(crate) fn set(&mut self, assignment: &Assignment) -> Result<(), SqlError> {
         let Assignment { name, value, .. } = assignment;
         let invalid = |value: &str| invalid(name, value);
+        if let Some(error) = of_server(name) {
+            return Err(error);
+        }
         if let Some((_, fixed)) = FIXED.iter().find(|it| it.0 == name) {
-            let is_same = |value: &str| {
-                let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
-                plain(value) == plain(fixed) || name == "client_encoding" && value == "UNICODE"
-            };
-            return match value {
-                Some(value) if !is_same(value) => Err(invalid(value)),
-                _ => Ok(()),
-            };
+            return check_fixed((name, fixed), value.as_deref());
         }
         if name == ON_BEHALF_OF {
             let what = format!(
@@ -420,7 +420,11 @@ impl Variables {
             };
             return Ok(self.all().into_iter().map(row).collect());
         }
-        let value = self.get(name).ok_or_else(|| unrecognized(name))?;
+        let value = self.get(name).ok_or_else(|| match has_no_value(name) {
+            true => SqlError::unsupported(format!("SHOW {name} is not supported"))
+                .with_hint("The parameter has no effect on this server."),
+            false => unrecognized(name),
+        })?;
         Ok(vec![vec![value]])
     }
 
@@ -447,6 +451,42 @@ impl Variables {
 fn unrecognized(name: &str) -> SqlError {
     let what = format!("unrecognized configuration parameter {name:?}");
     SqlError::new(SqlState::UNDEFINED_OBJECT, what)
+}
+
+/// Checks a value of a parameter that has only one.
+fn check_fixed((name, fixed): (&str, &str), value: Option<&str>) -> Result<(), SqlError> {
+    let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
+    let is_same = |value: &str| {
+        plain(value) == plain(fixed) || name == "client_encoding" && value == "UNICODE"
+    };
+    match value {
+        Some(value) if !is_same(value) => Err(invalid(name, value)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the error of setting a parameter that PostgreSQL has, but that no session can set.
+fn of_server(name: &str) -> Option<SqlError> {
+    let mut reason = "";
+    for word in OF_SERVER.split_whitespace() {
+        match word.strip_suffix(':') {
+            Some("internal") => reason = "cannot be changed",
+            Some("postmaster") => reason = "cannot be changed without restarting the server",
+            Some("sighup") => reason = "cannot be changed now",
+            Some(_) => reason = "cannot be set after connection start",
+            None if word == name => {
+                let what = format!("parameter {name:?} {reason}");
+                return Some(SqlError::new(SqlState("55P02"), what));
+            }
+            None => {}
+        }
+    }
+    None
+}
+
+/// Returns whether PostgreSQL has a parameter that has no value here.
+fn has_no_value(name: &str) -> bool {
+    WITHOUT_EFFECT.split_whitespace().any(|it| it == name) || of_server(name).is_some()
 }
 
 fn invalid(name: &str, value: &str) -> SqlError {
@@ -681,6 +721,9 @@ mod tests {
             ("set transform_null_equals = on", SqlState::NOT_SUPPORTED),
             ("set nope = 1", SqlState::UNDEFINED_OBJECT),
             ("set local nope to default", SqlState::UNDEFINED_OBJECT),
+            ("set server_version = '15.0'", SqlState("55P02")),
+            ("set shared_buffers = '1GB'", SqlState("55P02")),
+            ("set fsync to default", SqlState("55P02")),
             ("set role ann", SqlState::NOT_SUPPORTED),
             ("set role = ann", SqlState::NOT_SUPPORTED),
             ("set session authorization ann", SqlState::NOT_SUPPORTED),
@@ -710,7 +753,13 @@ mod tests {
         ] {
             set(&mut variables, text).expect_err(text);
         }
-        variables.show("no_such").expect_err("it is not known");
+        for (name, state) in [
+            ("no_such", SqlState::UNDEFINED_OBJECT),
+            ("work_mem", SqlState::NOT_SUPPORTED),
+            ("shared_buffers", SqlState::NOT_SUPPORTED),
+        ] {
+            assert_eq!(variables.show(name).expect_err(name).state, state, "{name}");
+        }
         for number in 0..OTHER_COUNT_MAX {
             set(&mut variables, &format!("set a.v{number} = 1")).expect("there is room");
         }
