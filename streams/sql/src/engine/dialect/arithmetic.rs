@@ -6,7 +6,7 @@ use datafusion::common::utils::list_ndims;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, Operator, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, lit};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::array_functions;
@@ -85,6 +85,13 @@ impl ExprPlanner for Operators {
         if let Some(call) = scaled(operator, &expr, (&left, &right)) {
             return Ok(PlannerResult::Planned(call));
         }
+        if let ((DataType::Timestamp(..), DataType::Timestamp(..)), Operator::Minus) =
+            ((&left, &right), operator)
+        {
+            let apart = BinaryExpr::new(Box::new(expr.left), operator, Box::new(expr.right));
+            let apart = interval_of_time().call(vec![Expr::BinaryExpr(apart)]);
+            return Ok(PlannerResult::Planned(apart));
+        }
         if !(left.is_numeric() && right.is_numeric()) {
             return Ok(PlannerResult::Original(with_time(expr, operator, (&left, &right))));
         }
@@ -145,8 +152,8 @@ fn with_time(
     }
 }
 
-/// Converts the difference of two times, which the engine would add and compare as one number, to
-/// an interval.
+/// Converts the difference of two times that was not known as one during planning, and that the
+/// engine would add and compare as one number, to an interval.
 pub(super) fn difference(expr: Expr, schema: &DFSchema) -> Expr {
     let is_difference = matches!(&expr, Expr::BinaryExpr(it) if it.op == Operator::Minus)
         && matches!(type_of(&expr, schema), Ok(DataType::Duration(_)));

@@ -68,6 +68,7 @@ const INTERNAL: &[&str] = &[
     "one_or_more_of",
     "ordinals_of",
     "textout",
+    "unary_plus",
     "value_at_part",
     "value_between_parts",
     "value_to_sort",

@@ -168,6 +168,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
     functions.extend(patterns::functions());
     functions.extend(letters::functions());
     functions.extend(number_functions::functions());
+    functions.push(numbers::unary_plus());
     functions.extend(truncated::functions());
     functions.extend(array_functions::functions());
     functions.extend(generated::functions());

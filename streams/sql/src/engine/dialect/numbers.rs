@@ -3,16 +3,18 @@
 //! the engine would convert both to decimals too narrow for large and small floats. Functions on
 //! double precision get such arguments.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Case, ScalarFunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, lit};
 
 use super::casts::{NUMERIC_OF_INTEGER, udf as number_cast};
 use super::chains;
 use super::conversions::{self, To};
-use super::own::{does_not_exist, no_operator};
+use super::own::{Own, does_not_exist, no_operator};
 use super::planned::type_of;
 use super::refusal::refused;
 use super::shifts::combined;
@@ -24,6 +26,13 @@ const OF_DOUBLES: &[&str] = &[
     "cot", "degrees", "exp", "floor", "ln", "log", "log10", "power", "radians", "round", "sin",
     "sinh", "sqrt", "tan", "tanh", "trunc",
 ];
+
+/// Function for the operator `+` of one operand, until the operand's type is known.
+pub(super) const UNARY_PLUS: &str = "unary_plus";
+
+pub(super) fn unary_plus() -> Arc<ScalarUDF> {
+    Own::udf(UNARY_PLUS, 1, |types| types.first().cloned(), |arrays| Ok(Arc::clone(&arrays[0])))
+}
 
 /// Rewrites an expression whose operands have their final types.
 pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -42,13 +51,11 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
                 None => Ok(Transformed::no(Expr::BinaryExpr(it))),
             }
         }
-        // The engine's negation wraps around on overflow.
-        Expr::Negative(of) if of.get_type(schema).is_ok_and(|it| it.is_signed_integer()) => {
-            let data_type = of.get_type(schema)?;
-            let zero = lit(ScalarValue::new_zero(&data_type)?);
-            let call = chains::call((zero, &data_type), Operator::Minus, (*of, &data_type))?;
-            Ok(Transformed::yes(call))
-        }
+        Expr::Negative(of) => negated(*of, schema),
+        Expr::ScalarFunction(mut call) if call.func.name() == UNARY_PLUS => match call.args.pop() {
+            Some(of) if of.get_type(schema)?.is_numeric() => Ok(Transformed::yes(of)),
+            _ => Err(no_operator(&Operator::Plus).into_engine()),
+        },
         Expr::Case(case) => of_case(case, schema),
         Expr::Between(it) if it.expr.get_type(schema).is_ok_and(|it| it.is_binary()) => {
             Expr::Between(it).map_children(|bound| {
@@ -86,6 +93,18 @@ pub(super) fn computed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             }
             None => Ok(Transformed::no(other)),
         },
+    }
+}
+
+/// Rewrites a minus before an operand. The engine's wraps around on overflow, and negates times.
+fn negated(of: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match of.get_type(schema)? {
+        DataType::Timestamp(..) => Err(no_operator(&Operator::Minus).into_engine()),
+        it if it.is_signed_integer() => {
+            let zero = lit(ScalarValue::new_zero(&it)?);
+            Ok(Transformed::yes(chains::call((zero, &it), Operator::Minus, (of, &it))?))
+        }
+        _ => Ok(Transformed::no(Expr::Negative(Box::new(of)))),
     }
 }
 

@@ -22,6 +22,7 @@ use super::interval_texts;
 use super::merged::name_merged;
 use super::named_windows::{spell_selected, spell_windows};
 use super::names::{name_apart, name_columns};
+use super::numbers::UNARY_PLUS;
 use super::ordered_sets::of_values;
 use super::patterns::{escape_sign, similar_to_regex, with_backslashes};
 use super::quoted_arguments::{type_arguments, type_operands};
@@ -219,6 +220,9 @@ fn of_one(op: &UnaryOperator, operand: &mut Expr) -> Option<Expr> {
             None
         }
         UnaryOperator::Minus => negated(operand),
+        UnaryOperator::Plus if !matches!(operand, Expr::Value(_)) => {
+            Some(call(UNARY_PLUS, vec![operand.clone()]))
+        }
         UnaryOperator::BitwiseNot => {
             Some(binary(number("-1"), BinaryOperator::PGBitwiseXor, nested(operand.clone())))
         }
