@@ -36,7 +36,7 @@ impl Real for Float64Type {
     }
 }
 
-fn overflow() -> SqlError {
+pub(super) fn overflow() -> SqlError {
     SqlError::new(SqlState::OUT_OF_RANGE, "value out of range: overflow")
 }
 
@@ -262,6 +262,18 @@ impl Accumulator for FloatSpread {
     }
 }
 
+/// Checks the size of a moving frame.
+pub(super) fn check_frame(count: usize) -> Result<()> {
+    if count <= FRAME_VALUES_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "aggregates of floating-point values over a moving window frame of more than \
+         {FRAME_VALUES_MAX} rows are not supported"
+    );
+    Err(SqlError::unsupported(what).with_hint("Cast to numeric.").into_engine())
+}
+
 /// Creates the accumulator for the values of a frame.
 type Make = fn(Option<Spread>) -> Box<dyn Accumulator>;
 
@@ -291,14 +303,7 @@ impl Moving<Float64Type> {
 impl<T: Real> Accumulator for Moving<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.values.extend(values[0].as_primitive::<T>().iter().flatten());
-        if self.values.len() <= FRAME_VALUES_MAX {
-            return Ok(());
-        }
-        let what = format!(
-            "aggregates of floating-point values over a moving window frame of more than \
-             {FRAME_VALUES_MAX} rows are not supported"
-        );
-        Err(SqlError::unsupported(what).with_hint("Cast to numeric.").into_engine())
+        check_frame(self.values.len())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {

@@ -37,6 +37,7 @@ mod pins;
 mod planners;
 mod point_read;
 mod pushdown;
+mod regressions;
 mod sequence;
 mod session;
 mod slices;

@@ -19,6 +19,7 @@ use num_bigint::BigInt;
 
 use super::dialect::{Spread, Sums, numeric_result_type, numerics_of, spread};
 use super::float_sums::{FloatSpread, Moving};
+use super::regressions;
 use crate::error::SqlError;
 
 /// The engine's aggregates by name.
@@ -29,7 +30,8 @@ const SPREADS: &[(&str, Spread)] = &[
     ("stddev", Spread::DeviationSample),
 ];
 
-/// Makes the aggregates of a session exact for integers and numerics.
+/// Makes the aggregates of a session exact for integers and numerics, and those of pairs of floats
+/// as in PostgreSQL.
 pub(super) fn keep_numerics(state: &mut SessionState) -> Result<()> {
     for (name, of) in SPREADS {
         let inner = state.udaf(name)?;
@@ -37,7 +39,7 @@ pub(super) fn keep_numerics(state: &mut SessionState) -> Result<()> {
         let own = SpreadOf { of: *of, inner, signature };
         state.register_udaf(Arc::new(AggregateUDF::new_from_impl(own)))?;
     }
-    Ok(())
+    regressions::register(state)
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,6 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArgumentClause, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
     JoinOperator, LimitClause, NullTreatment, OrderByExpr, OrderByKind, OrderByOptions, Query,
     Select, SelectItem, SetExpr, TableFactor, TableWithJoins, UnaryOperator, Value, Visit, Visitor,
-    WindowFrameBound, WindowType,
 };
 
 use super::groupings::spell_groupings;
@@ -419,12 +418,9 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
         let what = "count(*) must be used to call a parameterless aggregate function";
         return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what));
     }
-    if let Some(over) = &function.over {
+    if function.over.is_some() {
         if is_distinct {
             return Err(refused("DISTINCT for window functions"));
-        }
-        if SUMMED.contains(&name.as_str()) && may_move(over) {
-            return Err(refused(&format!("{name} with a moving window frame")));
         }
         return check_window_call(&name, &list.args);
     }
@@ -445,22 +441,6 @@ pub(super) fn check_call(function: &Function) -> Result<(), SqlError> {
             Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, what))
         }
         _ => Ok(()),
-    }
-}
-
-/// Aggregates of floats that the engine computes incrementally over moving frames, which loses
-/// precision.
-const SUMMED: &[&str] =
-    &["corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy"];
-
-/// Returns whether a frame can start after the first row of the partition.
-fn may_move(over: &WindowType) -> bool {
-    match over {
-        WindowType::NamedWindow(_) => true,
-        WindowType::WindowSpec(spec) => spec
-            .window_frame
-            .as_ref()
-            .is_some_and(|it| !matches!(it.start_bound, WindowFrameBound::Preceding(None))),
     }
 }
 

@@ -392,7 +392,6 @@ const COUNTS: &[(&str, &str)] = &[
     ("rank", INT8),
     ("dense_rank", INT8),
     ("ntile", INT4),
-    ("regr_count", INT8),
     ("factorial", NUMERIC),
 ];
 
