@@ -10,9 +10,10 @@ use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, Functi
 
 use std::sync::Arc;
 
-use super::by_row::{Body, Returns, Row, function};
+use super::by_row::{Body, Returns, Row, function, is_text};
 use super::truncated::date_of;
 use super::written::{call, number};
+use super::zones::{Zone, out_of_range};
 use crate::error::{SqlError, SqlState};
 use crate::wire::DAY_US;
 
@@ -41,7 +42,7 @@ pub(super) fn functions() -> Vec<Arc<ScalarUDF>> {
         ("justify_interval", of_interval, |row| justified(row, justify_interval)),
         (MAKE_INTERVAL, of_parts, make_interval),
         ("make_timestamp", of_fields, make_timestamp),
-        ("make_timestamptz", of_zoned_fields, |row| in_utc(make_timestamp(row)?)),
+        ("make_timestamptz", of_zoned_fields, make_timestamptz),
         ("make_time", of_clock, make_time),
         ("isfinite", of_time, is_finite),
     ];
@@ -149,17 +150,12 @@ fn of_fields(fields: &[FieldRef]) -> Result<Field, String> {
 }
 
 fn of_zoned_fields(fields: &[FieldRef]) -> Result<Field, String> {
-    if fields.len() == 7 {
-        return Err("make_timestamptz with a time zone".to_owned());
-    }
     let to = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    let fields = match fields {
+        [fields @ .., zone] if fields.len() == 6 && is_text(zone) => fields,
+        fields => fields,
+    };
     of_fields(fields).map(|it| it.with_data_type(to))
-}
-
-/// Returns a time as one in the session's zone.
-fn in_utc(time: ScalarValue) -> Result<ScalarValue, SqlError> {
-    let to = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    Ok(time.cast_to(&to)?)
 }
 
 fn of_clock(fields: &[FieldRef]) -> Result<Field, String> {
@@ -374,4 +370,21 @@ fn make_timestamp(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
     let time = days.checked_mul(DAY_US).and_then(|it| it.checked_add(us));
     let range = || SqlError::new(SqlState::DATETIME_OVERFLOW, "timestamp out of range");
     Ok(ScalarValue::TimestampMicrosecond(Some(time.ok_or_else(range)?), None))
+}
+
+/// `make_timestamptz`: in UTC, the zone of all sessions, or in the zone that the last argument
+/// names. The sign of a numeric zone is that of ISO 8601 here: eastwards.
+fn make_timestamptz(row: &Row<'_>) -> Result<ScalarValue, SqlError> {
+    let at = |time| ScalarValue::TimestampMicrosecond(time, Some("UTC".into()));
+    let (values, zone) = row.values.split_at(row.values.len().min(6));
+    let (zone, is_zoned) = (row.text(6), !zone.is_empty());
+    let local = make_timestamp(&Row { values, fields: row.fields })?;
+    let ScalarValue::TimestampMicrosecond(Some(local), _) = local else { return Ok(at(None)) };
+    let east = match zone {
+        None if is_zoned => return Ok(at(None)),
+        None => 0,
+        Some(offset) if offset.trim_start().starts_with(['+', '-']) => -Zone::of(offset)?.at(0)?,
+        Some(name) => Zone::of(name)?.at_local(local)?,
+    };
+    Ok(at(Some(local.checked_sub(east).ok_or_else(out_of_range)?)))
 }
