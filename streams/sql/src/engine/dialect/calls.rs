@@ -189,8 +189,22 @@ impl ScalarUDFImpl for Checked {
         self.inner.inner().return_type(arguments)
     }
 
+    /// The engine's type of a rounded quotient has room for more digits before the point than there
+    /// are, so that no type holds them and more digits after the point.
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.inner().return_field_from_args(args)
+        let of = args.arg_fields.first().map(|it| it.data_type().clone());
+        let field = self.inner.inner().return_field_from_args(args)?;
+        Ok(match (of, field.data_type().clone()) {
+            (Some(DataType::Decimal256(precision, scale)), DataType::Decimal256(_, to))
+                if to < scale =>
+            {
+                let whole = i16::from(precision) - i16::from(scale) + 1;
+                let precision = u8::try_from(whole + i16::from(to)).unwrap_or(precision);
+                let narrow = DataType::Decimal256(precision, to);
+                Arc::new(field.as_ref().clone().with_data_type(narrow))
+            }
+            _ => field,
+        })
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
