@@ -311,8 +311,9 @@ fn query_parameters(
                 Inferred::Unknown => None,
                 Inferred::One(data_type) => Some(data_type),
                 Inferred::Several => {
-                    let what = format!("inconsistent types deduced for parameter {name}");
-                    return Err(SqlError::new(SqlState("42P08"), what));
+                    let what = format!("parameter {name} as values of several types");
+                    return Err(SqlError::unsupported(format!("{what} is not supported"))
+                        .with_hint(format!("Cast it to one of them, as in {name}::text::date.")));
                 }
             };
             let json = of_json.get(&name).filter(|_| inferred.is_none());

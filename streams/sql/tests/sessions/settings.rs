@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, UNIX_EPOCH};
 
 use sql::Limits;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::support::{Running, failure, run, texts};
@@ -144,10 +146,21 @@ fn parameters_get_the_types_of_their_places() {
             ("SELECT * FROM unnest($1::\"text\"[])", "_text"),
             ("SELECT relname FROM pg_class WHERE relkind != $1::CHAR", "bpchar"),
             ("SELECT * FROM unnest($1::pg_catalog.int4[])", "_int4"),
+            ("SELECT $1::date, $1::timestamp", "date"),
+            ("SELECT $1::timestamptz, $1::date", "timestamptz"),
+            ("SELECT 1 WHERE now() > $1 AND current_date > $1", "timestamptz"),
         ] {
             let prepared = client.prepare(query).await.expect(query);
             assert_eq!(prepared.params()[0].name(), expected, "{query}");
         }
+        let query = "SELECT ($1::timestamp)::text, ($1::date)::text WHERE $1 IS NOT NULL";
+        let time = UNIX_EPOCH + Duration::from_secs(86_400 + 3_600);
+        let rows = client.query(query, &[&time]).await.expect("a good parameter");
+        let texts: [String; 2] = [0_usize, 1].map(|column| rows[0].get(column));
+        assert_eq!(texts, ["1970-01-02 01:00:00", "1970-01-02"]);
+        let refused = client.prepare("SELECT 1 WHERE now() > $1 AND true = $1").await;
+        let refused = refused.expect_err("two types");
+        assert_eq!(refused.code().map(SqlState::code), Some("0A000"), "{refused}");
         let query = "SELECT n FROM generate_series(1, 9) n ORDER BY n LIMIT $1 OFFSET $2";
         let rows = client.query(query, &[&2_i64, &3_i64]).await.expect("good parameters");
         let numbers: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();

@@ -129,40 +129,60 @@ fn wider(one: DataType, other: DataType) -> Option<DataType> {
 pub(crate) enum Inferred {
     Unknown,
     One(DataType),
-    /// The uses have no type in common.
+    /// The uses have no type in common, and their order in the statement is not known.
     Several,
 }
 
 impl Inferred {
-    fn and(self, other: &DataType) -> Self {
+    fn and(self, other: &DataType, clause: Clause) -> Self {
         match self {
             Self::Unknown => Self::One(other.clone()),
             Self::One(one) if PgType::of_data(&one) == PgType::of_data(other) => Self::One(one),
+            // The first use decides. The others convert the value.
+            Self::One(one) if clause == Clause::Same && is_time(&one) && is_time(other) => {
+                Self::One(one)
+            }
             Self::One(one) => wider(one, other.clone()).map_or(Self::Several, Self::One),
             Self::Several => Self::Several,
         }
     }
 }
 
+/// Place of a use of a parameter: the clause of its first use, in which uses have the order of the
+/// statement, or another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clause {
+    Same,
+    Other,
+}
+
+fn is_time(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Date32 | DataType::Timestamp(..))
+}
+
 /// Returns the types of a plan's parameters by their names, such as `$1`.
 pub(crate) fn inferred_types(plan: &LogicalPlan) -> Result<BTreeMap<String, Inferred>> {
-    let mut found: BTreeMap<String, Inferred> = BTreeMap::new();
+    let mut found: BTreeMap<String, (Inferred, usize)> = BTreeMap::new();
+    let mut node = 0;
     plan.apply_with_subqueries(|plan| {
+        node += 1;
         plan.apply_expressions(|expr| {
             expr.apply(|expr| {
                 if let Expr::Placeholder(Placeholder { id, field }) = expr {
-                    let types = found.remove(id).unwrap_or(Inferred::Unknown);
+                    let (types, first) = found.remove(id).unwrap_or((Inferred::Unknown, node));
+                    let clause = if first == node { Clause::Same } else { Clause::Other };
+                    let is_first = types == Inferred::Unknown;
                     let types = match field {
-                        Some(field) => types.and(field.data_type()),
+                        Some(field) => types.and(field.data_type(), clause),
                         None => types,
                     };
-                    found.insert(id.clone(), types);
+                    found.insert(id.clone(), (types, if is_first { node } else { first }));
                 }
                 Ok(TreeNodeRecursion::Continue)
             })
         })
     })?;
-    Ok(found)
+    Ok(found.into_iter().map(|(name, (types, _))| (name, types)).collect())
 }
 
 fn typed(parameter: &mut Placeholder, data_type: &DataType) {
