@@ -23,7 +23,7 @@ use crate::engine::{Activity, PointRead, Session, Viewer};
 use crate::error::{SqlError, SqlState};
 use crate::host::{Client, Flow, Host};
 use crate::statements::{Command, InsertPlan, Variables, Words};
-use crate::wire::{Answers, Format, Formats, PgType, TransactionState};
+use crate::wire::{Answers, Format, Formats, PgType, TransactionState, UUID};
 
 /// An authenticated connection.
 pub(super) struct Connection {
@@ -224,8 +224,9 @@ impl Prepared {
     pub(super) fn check_sent(&self, sent: &Schema) -> Result<(), SqlError> {
         let told = self.columns.iter().flat_map(|it| it.fields());
         let other = told.zip(sent.fields()).find(|(told, sent)| {
-            let described = |it| PgType::described(it).0;
-            !PgType::of(told).is_sent_as(PgType::of(sent)) && described(told) != described(sent)
+            let [told_as, sent_as] = [told, sent].map(|it| PgType::described(it).0);
+            let is_sent_as = PgType::of(told).is_sent_as(PgType::of(sent));
+            told_as != sent_as && (!is_sent_as || [told_as.oid, sent_as.oid].contains(&UUID))
         });
         let Some((told, _)) = other else { return Ok(()) };
         let what = format!("could not determine data type of column {:?}", told.name());

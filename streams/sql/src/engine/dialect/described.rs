@@ -1,5 +1,5 @@
-//! Types of result columns that the engine does not have: `varchar`, `name` and `uuid` are texts,
-//! and numerics have no precision. Casts in the select list of the whole statement are wrapped in a
+//! Types of result columns that the engine does not have: `varchar` and `name` are texts, and
+//! numerics have no precision. Casts in the select list of the whole statement are wrapped in a
 //! call that returns its operand, and whose field has the type.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::figure;
 use super::written::{call, number};
-use crate::wire::{PgType, UUID, described_field};
+use crate::wire::{PgType, described_field};
 
 const NAME: &str = "described_as";
 
@@ -94,7 +94,6 @@ fn shown(expr: &Expr) -> Option<(u32, i64)> {
             let precision = i64::try_from(precision).ok()?;
             (PgType::NUMERIC.oid, ((precision << 16) | scale) + MODIFIER_BASE)
         }
-        DataType::Uuid => (UUID, -1),
         DataType::Timestamp(Some(digits), zone) => {
             let of_zone = matches!(zone, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz);
             let of = if of_zone { PgType::TIMESTAMPTZ } else { PgType::TIMESTAMP };

@@ -159,7 +159,7 @@ fn is_jsonb(expr: &Expr, schema: &DFSchema) -> bool {
     field.is_ok_and(|(_, field)| JsonType::of(&field) == Some(JsonType::Jsonb))
 }
 
-/// Types literals and parameters that are compared with jsonb or with a cast to uuid.
+/// Types literals and parameters that are compared with jsonb or with a uuid.
 pub(super) fn typed_in_comparison(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let operands: Vec<&mut Expr> = match &mut expr {
         Expr::BinaryExpr(it) if is_comparison(it.op) => {
@@ -170,7 +170,8 @@ pub(super) fn typed_in_comparison(mut expr: Expr, schema: &DFSchema) -> Result<T
         _ => return Ok(Transformed::no(expr)),
     };
     let mut is_changed = false;
-    let has_uuid = operands.iter().any(|it| is_uuid(it));
+    let is_one = |it: &Expr| it.to_field(schema).is_ok_and(|(_, field)| is_uuid(&field));
+    let has_uuid = operands.iter().any(|it| is_one(it));
     if has_uuid || operands.iter().any(|it| is_jsonb(it, schema)) {
         for it in operands {
             let typed = match &*it {

@@ -12,6 +12,7 @@ use super::by_row::{
 };
 use super::patterns::{escape_sign, with_backslashes};
 use crate::error::{SqlError, SqlState};
+use crate::wire::{PgType, UUID as UUID_OID, described_field};
 
 /// Function that converts the escape character of a LIKE pattern to backslash.
 pub(super) const LIKE_ESCAPE: &str = "like_escape";
@@ -70,13 +71,16 @@ pub(super) fn uuid(of: Expr) -> Expr {
     uuid_function().call(vec![of])
 }
 
-pub(super) fn is_uuid(expr: &Expr) -> bool {
-    matches!(expr, Expr::ScalarFunction(call) if call.func.name() == UUID)
+/// Returns whether the values of a field are uuids.
+pub(super) fn is_uuid(field: &Field) -> bool {
+    PgType::described(field).0.oid == UUID_OID
 }
 
 fn of_uuid(fields: &[FieldRef]) -> Result<Field, String> {
     match fields {
-        [one] if is_text(one) || one.data_type().is_null() => Ok(text_field()),
+        [one] if is_text(one) || one.data_type().is_null() => {
+            Ok(described_field(&text_field(), UUID_OID, -1))
+        }
         _ => Err(String::new()),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{
     DFSchema, ExprSchema, JoinConstraint, JoinType, NullEquality, Result, ScalarValue,
@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 use super::numbers::mixed_column;
 use super::own::sql_name;
 use super::refusal::refused;
+use super::text_functions::is_uuid;
 use crate::error::{SqlError, SqlState};
 
 /// Rejects merged columns for which the engine's type would differ.
@@ -23,10 +24,10 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Union(union) => {
             let inputs = union.inputs.iter().map(|it| it.schema().as_ref());
-            check_floats(&inputs.collect::<Vec<_>>())
+            check_inputs(&inputs.collect::<Vec<_>>())
         }
         LogicalPlan::Join(join) if is_set_operation(join) => {
-            check_floats(&[join.left.schema(), join.right.schema()])
+            check_inputs(&[join.left.schema(), join.right.schema()])
         }
         LogicalPlan::Join(join) if join.join_constraint == JoinConstraint::Using => {
             check_keys(join)
@@ -72,19 +73,23 @@ pub(super) fn is_set_operation(join: &Join) -> bool {
 }
 
 /// Rejects columns of mixed floats and numerics: PostgreSQL makes them floats, and the engine
-/// numerics.
-fn check_floats(inputs: &[&DFSchema]) -> Result<()> {
-    let is_mixed = |index: usize| {
-        let has = |asks: fn(&DataType) -> bool| {
-            inputs.iter().any(|it| it.fields().get(index).is_some_and(|it| asks(it.data_type())))
-        };
-        has(DataType::is_floating) && has(DataType::is_decimal)
-    };
+/// numerics. Also those of uuids and texts.
+fn check_inputs(inputs: &[&DFSchema]) -> Result<()> {
     let count = inputs.first().map_or(0, |it| it.fields().len());
-    match (0..count).any(is_mixed) {
-        true => Err(mixed_column().into_engine()),
-        false => Ok(()),
+    for index in 0..count {
+        let has = |asks: fn(&Field) -> bool| {
+            inputs.iter().any(|it| it.fields().get(index).is_some_and(|it| asks(it)))
+        };
+        if has(|it| it.data_type().is_floating()) && has(|it| it.data_type().is_decimal()) {
+            return Err(mixed_column().into_engine());
+        }
+        if has(is_uuid) && has(|it| it.data_type().is_string() && !is_uuid(it)) {
+            return Err(refused("a column with both uuids and texts")
+                .with_hint("Cast the texts to uuid.")
+                .into_engine());
+        }
     }
+    Ok(())
 }
 
 /// Rejects USING on different numeric types, because the merged column would have the type of the

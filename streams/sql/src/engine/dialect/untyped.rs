@@ -37,6 +37,7 @@ use super::quoted_times::as_value;
 use super::rewrites::cast_to;
 use super::same_json::{JsonType, column_as_json, parameter_as_json, same_json};
 use super::set_operations::SIDES;
+use super::text_functions::{is_uuid, standard_uuid};
 use super::united::is_set_operation;
 use super::written::is_timestamp;
 use crate::error::{SqlError, SqlState};
@@ -277,7 +278,9 @@ fn of_operands(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
         };
     }
-    let Some(common) = common.filter(|it| !it.data_type().is_string() || is_json(it)) else {
+    let Some(common) =
+        common.filter(|it| !it.data_type().is_string() || is_json(it) || is_uuid(it))
+    else {
         return Ok(Transformed::no(expr));
     };
     let mut is_changed = false;
@@ -475,6 +478,11 @@ pub(super) fn as_type(literal: &ScalarValue, to: &Field) -> Result<Option<Expr>>
         let value = ScalarValue::Utf8View(Some(text));
         return Ok(Some(Expr::Literal(value, Some(FieldMetadata::from(to)))));
     }
+    if is_uuid(to) {
+        let text = standard_uuid(text).map_err(SqlError::into_engine)?;
+        let metadata = Some(FieldMetadata::from(to));
+        return Ok(Some(Expr::Literal(ScalarValue::Utf8(Some(text)), metadata)));
+    }
     let of_text = |to| converted(to, &ColumnarValue::Scalar(literal.clone()));
     let value = match to.data_type() {
         _ if !to.metadata().is_empty() => return Ok(None),
@@ -535,7 +543,7 @@ fn of_texts(mut plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(plan)
 }
 
-/// Types NULL and quoted literals in VALUES as JSON or times if another row has that type
+/// Types NULL and quoted literals in VALUES as JSON, times or uuids if another row has that type
 /// explicitly.
 pub(super) fn type_values(query: &mut Query) {
     let SetExpr::Values(values) = query.body.as_mut() else { return };
@@ -576,6 +584,7 @@ fn is_told_by_one(data_type: &SqlType) -> bool {
             | SqlType::Time(..)
             | SqlType::Interval { .. }
             | SqlType::Timestamp(None, _)
+            | SqlType::Uuid
     );
     is_whole || is_timestamp(data_type) && !matches!(data_type, SqlType::Timestamp(..))
 }
