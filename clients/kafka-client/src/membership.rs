@@ -25,10 +25,11 @@ use tokio::time::Instant;
 use crate::assignor::{self, Assignment};
 use crate::client::{Client, text, topic_name};
 use crate::connection::Connection;
-use crate::error::{ClientError, check, check_right};
+use crate::error::{ClientError, check, check_right, error_name};
 use crate::groups::{
     CommittedOffset, assignment_of, commit, commit_request, group_id, subscription_of,
 };
+use crate::retry::Retry;
 
 /// Session timeout and heartbeat interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,22 +141,44 @@ impl Membership {
     async fn rejoin_with_retries(&mut self) -> Result<(), ClientError> {
         let mut retry = self.client.retry();
         loop {
-            match self.rejoin_once().await {
-                Ok(()) => return Ok(()),
-                Err(error) => match error.refusal() {
-                    // The broker has assigned a member id. Join again with it.
-                    Some(ResponseError::MemberIdRequired) => {}
-                    Some(ResponseError::RebalanceInProgress) => {}
-                    Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
-                        self.member_id = StrBytes::new();
-                    }
-                    _ => {
-                        retry.after(error).await?;
-                        self.coordinator = self.client.coordinator(&self.group).await?;
-                    }
-                },
+            let had_no_id = self.member_id.is_empty();
+            let Err(error) = self.rejoin_once().await else { return Ok(()) };
+            match error.refusal() {
+                // The broker has assigned a member id. Join again with it.
+                Some(ResponseError::MemberIdRequired) if had_no_id => {}
+                Some(ResponseError::RebalanceInProgress) => {
+                    self.wait_to_rejoin(&mut retry, error).await?;
+                }
+                Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
+                    self.member_id = StrBytes::new();
+                    self.wait_to_rejoin(&mut retry, error).await?;
+                }
+                _ => {
+                    retry.after(error).await?;
+                    self.coordinator = self.client.coordinator(&self.group).await?;
+                }
             }
         }
+    }
+
+    /// Pauses before the next attempt to join a group that changes, for at most the time of one
+    /// rebalance in addition to that of an operation.
+    async fn wait_to_rejoin(
+        &self,
+        retry: &mut Retry,
+        error: ClientError,
+    ) -> Result<(), ClientError> {
+        let more = self.settings.rebalance_time_max;
+        let late = |error: ClientError| {
+            let answer = error.refusal().map(error_name).unwrap_or_default();
+            let within = self.client.settings().request_time_max + more;
+            let context = format!("cannot join group {:?} within {within:?}", self.group);
+            ClientError::new(error.kind(), context).because(format!(
+                "its last response was {answer}; look for members that join and leave repeatedly \
+                 or do not rejoin in time, and stop them or give them more time"
+            ))
+        };
+        retry.wait(error, more).await.map_err(late)
     }
 
     async fn rejoin_once(&mut self) -> Result<(), ClientError> {

@@ -53,7 +53,20 @@ impl Retry {
 
     /// Pauses before the next attempt. Returns `error` if it is not retriable or the time is up.
     pub(crate) async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if !error.is_retriable() || Instant::now() + self.pause >= self.deadline() {
+        match error.is_retriable() {
+            true => self.wait(error, Duration::ZERO).await,
+            false => Err(error),
+        }
+    }
+
+    /// Pauses before the next attempt of an operation that waits for others and may take `more`
+    /// than its own time. Returns `error`, whatever it is, if the time is up.
+    pub(crate) async fn wait(
+        &mut self,
+        error: ClientError,
+        more: Duration,
+    ) -> Result<(), ClientError> {
+        if Instant::now() + self.pause >= self.deadline() + more {
             return Err(error);
         }
         if let Some(notice) = self.notice.take_if(|it| self.begun.elapsed() >= it.after) {

@@ -2,22 +2,23 @@
 
 mod scripted;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kafka_client::{
     Acks, BatchOptions, Client, ClientError, Compression, ErrorKind, FetchLimits, Fetcher,
-    Isolation, Mechanism, NewRecord, NewTopic, Position, PreparedProduce, ProducePipe,
-    ProduceTarget, Producer, ProducerSettings, ResponseError, SaslSettings, ScramHash, Settings,
-    WaitNotice, encode_batch,
+    Isolation, Mechanism, Membership, MembershipSettings, NewRecord, NewTopic, Position,
+    PreparedProduce, ProducePipe, ProduceTarget, Producer, ProducerSettings, ResponseError,
+    SaslSettings, ScramHash, Settings, WaitNotice, encode_batch,
 };
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{
-    ApiKey, ApiVersionsResponse, FetchResponse, InitProducerIdResponse, ProduceRequest,
-    ProduceResponse, ProducerId, SaslAuthenticateRequest, SaslAuthenticateResponse,
+    ApiKey, ApiVersionsResponse, FetchResponse, InitProducerIdResponse, JoinGroupResponse,
+    ProduceRequest, ProduceResponse, ProducerId, SaslAuthenticateRequest, SaslAuthenticateResponse,
     SaslHandshakeResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -159,6 +160,62 @@ async fn long_waits_are_reported_once_with_their_reason() {
     assert_eq!(ended, 1, "{waits:?}");
     let silent = format!("broker {address} has not answered Metadata yet");
     assert!(waits.contains(&silent), "{waits:?}");
+}
+
+#[tokio::test]
+async fn a_group_that_never_settles_is_joined_for_a_limited_time() {
+    for (answer, why) in [
+        (ResponseError::RebalanceInProgress, "REBALANCE_IN_PROGRESS"),
+        (ResponseError::UnknownMemberId, "UNKNOWN_MEMBER_ID"),
+        (ResponseError::IllegalGeneration, "ILLEGAL_GENERATION"),
+    ] {
+        let address = broker(move |asked| match asked.key {
+            ApiKey::ApiVersions => {
+                let group = [(ApiKey::FindCoordinator, 3), (ApiKey::JoinGroup, 5)];
+                Deed::Send(asked.versions(&group))
+            }
+            ApiKey::FindCoordinator => Deed::Send(asked.coordinator()),
+            _ => {
+                let refused = JoinGroupResponse::default().with_error_code(answer.code());
+                Deed::Send(asked.answer(&refused))
+            }
+        })
+        .await;
+        let settings = Settings { request_time_max: Duration::from_secs(1), ..settings() };
+        let rebalance_time_max = Duration::from_millis(500);
+        let membership = MembershipSettings { rebalance_time_max, ..MembershipSettings::default() };
+        let client = Arc::new(Client::new(&address, settings));
+        let topics = BTreeSet::from(["t".to_owned()]);
+        let joined = Membership::join(client, "g", topics, membership).await;
+        let error = joined.err().expect("no generation is complete");
+        assert_eq!(error.to_string(), "cannot join group \"g\" within 1.5s");
+        assert_eq!(error.kind(), ErrorKind::Refused(answer));
+        let cause = source(&error);
+        assert!(cause.starts_with(&format!("its last response was {why}; look for")), "{cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_member_id_is_required_at_most_once() {
+    let address = broker(|asked| match asked.key {
+        ApiKey::ApiVersions => {
+            let group = [(ApiKey::FindCoordinator, 3), (ApiKey::JoinGroup, 5)];
+            Deed::Send(asked.versions(&group))
+        }
+        ApiKey::FindCoordinator => Deed::Send(asked.coordinator()),
+        _ => {
+            let refused = JoinGroupResponse::default()
+                .with_error_code(ResponseError::MemberIdRequired.code())
+                .with_member_id(StrBytes::from_static_str("m"));
+            Deed::Send(asked.answer(&refused))
+        }
+    })
+    .await;
+    let client = Arc::new(Client::new(&address, settings()));
+    let topics = BTreeSet::from(["t".to_owned()]);
+    let joined = Membership::join(client, "g", topics, MembershipSettings::default()).await;
+    let error = joined.err().expect("no member id is accepted");
+    assert_eq!(error.refusal(), Some(ResponseError::MemberIdRequired));
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    ApiKey, ApiVersionsResponse, BrokerId, MetadataResponse, RequestHeader, ResponseHeader,
-    TopicName,
+    ApiKey, ApiVersionsResponse, BrokerId, FindCoordinatorResponse, MetadataResponse,
+    RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{
     Decodable, Encodable, HeaderVersion, StrBytes, decode_request_header_from_buffer,
@@ -69,6 +69,15 @@ impl Asked {
         };
         let keys = needed.iter().chain(others).map(api).collect();
         self.answer(&ApiVersionsResponse::default().with_api_keys(keys))
+    }
+
+    /// Returns a response that names this broker as a group's coordinator.
+    pub(crate) fn coordinator(&self) -> Vec<u8> {
+        let response = FindCoordinatorResponse::default()
+            .with_node_id(BrokerId(1))
+            .with_host(StrBytes::from_string(self.address.ip().to_string()))
+            .with_port(self.address.port().into());
+        self.answer(&response)
     }
 
     /// Returns a metadata response: a cluster of this broker, which leads all partitions of topic
