@@ -81,7 +81,8 @@ pub(crate) fn append(
         }
         let done = partition.log.append(&mut batch, now_ms).inspect_err(|error| {
             if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
-                tracing::error!(topic = %topic.name, partition = number, %error, "cannot append");
+                let (topic, error) = (&topic.name, error.with_causes());
+                tracing::error!(%topic, partition = number, error, "cannot append");
             }
         })?;
         let header = batch.header();

@@ -223,7 +223,8 @@ impl StateLog {
         self.appended_bytes = 0;
         let reserved = self.partition.reserve(RESERVED_BYTES_MIN.max(3 * state_bytes));
         self.reserved_bytes = reserved.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot reserve memory for the state of the broker");
+            let error = error.with_causes();
+            tracing::warn!(error, "cannot reserve memory for the state of the broker");
             0
         });
     }
@@ -286,7 +287,8 @@ impl StateLog {
         tokio::task::spawn_blocking(move || {
             let cut = topic.flush().and_then(|()| partition.delete_before(begin));
             if let Err(error) = cut.and_then(|_| topic.flush()) {
-                tracing::warn!(%error, "cannot delete compacted state");
+                let error = error.with_causes();
+                tracing::warn!(error, "cannot delete compacted state");
             }
             least_bytes.store(partition.size_bytes(), Ordering::Relaxed);
         });
@@ -308,7 +310,8 @@ fn flush_beside(topic: &Arc<Topic>, volume: &'static str) -> anyhow::Result<()> 
     let topic = Arc::clone(topic);
     let flush = move || {
         if let Err(mpsc::SendError(Err(error))) = done.send(topic.flush()) {
-            tracing::warn!(volume, %error, "cannot flush the state of the broker; retrying");
+            let error = error.with_causes();
+            tracing::warn!(volume, error, "cannot flush the state of the broker; retrying");
         }
     };
     std::thread::Builder::new().name("flush-state".to_owned()).spawn(flush)?;

@@ -68,8 +68,39 @@ impl LogError {
         Self { kind, what: what.into(), source: Some(Box::new(error)) }
     }
 
+    /// Formats the error with its chain of causes, for logs and users.
+    pub fn with_causes(&self) -> String {
+        let mut message = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            message = format!("{message}: {error}");
+            cause = error.source();
+        }
+        message
+    }
+
     /// Ignores a lack of memory, for optional operations.
     pub(crate) fn ignore_no_space(self) -> Result<(), Self> {
         if self.kind == LogErrorKind::NoSpace { Ok(()) } else { Err(self) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use block_device::{Action, ByteRange};
+
+    use super::*;
+
+    #[test]
+    fn an_error_with_causes_names_each_once() {
+        let plain = LogError::new(LogErrorKind::TooLarge, "cannot append: too long");
+        assert_eq!(plain.with_causes(), "cannot append: too long");
+        let (kind, range) = (DeviceErrorKind::NotDurable, ByteRange::new(0, 4096));
+        let mut why = DeviceError::new(kind, Action::Flush, range);
+        why.source = Some("the disk is gone".into());
+        let error = LogError::device("cannot append to partition 3", why);
+        let told = error.with_causes();
+        let rest = told.strip_prefix("cannot append to partition 3: ").expect("what was attempted");
+        assert!(rest.ends_with(": the disk is gone"), "{told}");
     }
 }

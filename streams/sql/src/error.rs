@@ -40,7 +40,7 @@ impl From<LogError> for SqlError {
             LogErrorKind::TooLarge => SqlState::TOO_LARGE,
             _ => SqlState::IO,
         };
-        Self::new(state, error.to_string())
+        Self::new(state, error.with_causes())
     }
 }
 

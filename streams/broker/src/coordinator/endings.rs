@@ -93,7 +93,8 @@ impl Endings {
                 false => topic.flush(),
             };
             if let Err(error) = flushed {
-                tracing::warn!(topic = %topic.name, %error, "cannot flush transaction markers yet");
+                let (topic, error) = (&topic.name, error.with_causes());
+                tracing::warn!(%topic, error, "cannot flush transaction markers yet");
             }
         }
         let mut written = Vec::new();
@@ -149,7 +150,9 @@ impl Ending {
                         false
                     }
                     Err(error) => {
-                        tracing::warn!(transaction = id, %error, "cannot end a transaction yet");
+                        let (topic, error) = (&topic.name, error.with_causes());
+                        let what = "cannot end a transaction yet";
+                        tracing::warn!(transaction = id, %topic, error, "{what}");
                         true
                     }
                 }

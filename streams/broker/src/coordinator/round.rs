@@ -159,7 +159,8 @@ impl State {
         std::thread::sleep(PAUSE);
         let loaded = self.load().and_then(|()| Ok(self.flush()?));
         if let Err(error) = loaded {
-            tracing::error!(%error, "cannot load the state of groups and transactions");
+            let error = format!("{error:#}");
+            tracing::error!(error, "cannot load the state of groups and transactions");
             self.is_current = false;
             round.clear();
         }
@@ -171,7 +172,8 @@ impl State {
         let stirred = Arc::clone(&self.stirred);
         // Records that were loaded may not be stable yet.
         if let Err(error) = self.flush() {
-            tracing::error!(%error, "cannot flush the state of groups and transactions");
+            let error = error.with_causes();
+            tracing::error!(error, "cannot flush the state of groups and transactions");
             self.doubt();
         }
         loop {
@@ -368,8 +370,9 @@ impl State {
     pub(super) fn settle(&mut self, mut effects: Effects) {
         loop {
             if let Err(error) = self.persist(&effects) {
-                tracing::error!(%error, "cannot write the state of groups and transactions");
-                *self.trouble.lock().expect(NO_PANIC) = Some((Instant::now(), error.to_string()));
+                let error = error.with_causes();
+                tracing::error!(error, "cannot write the state of groups and transactions");
+                *self.trouble.lock().expect(NO_PANIC) = Some((Instant::now(), error));
                 self.doubt();
                 return;
             }
@@ -582,7 +585,8 @@ impl State {
             false => self.log.rewrite(&state),
         };
         if let Err(error) = rewritten {
-            tracing::warn!(%error, "cannot compact the state of groups and transactions");
+            let error = error.with_causes();
+            tracing::warn!(error, "cannot compact the state of groups and transactions");
         }
     }
 }

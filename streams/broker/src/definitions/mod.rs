@@ -145,7 +145,8 @@ impl Definitions {
         if log.is_outdated() {
             let records: Vec<StateRecord> = self.all().iter().map(|it| record_of(it)).collect();
             if let Err(error) = log.rewrite(&records) {
-                tracing::warn!(%error, "cannot compact the log of definitions");
+                let error = error.with_causes();
+                tracing::warn!(error, "cannot compact the log of definitions");
             }
         }
         self.version.send_replace(version);

@@ -144,7 +144,8 @@ impl LogCursor {
             let hint = "Subscribe again and read faster, or raise retention.ms of the topic.";
             return SqlError::new(SqlState::SERIALIZATION, what).with_hint(hint);
         }
-        let what = format!("cannot read partition {number} of {topic:?} at offset {next}: {error}");
+        let cause = error.with_causes();
+        let what = format!("cannot read partition {number} of {topic:?} at offset {next}: {cause}");
         SqlError::new(SqlState::IO, what)
     }
 }

@@ -455,7 +455,8 @@ fn read(broker: &Broker, partition: &OpenPartition, it: &Tracked, wanted: &Wante
         Err(error) => {
             broker.buffers.give(buffer);
             if error.kind != LogErrorKind::OffsetOutOfRange {
-                tracing::error!(partition = log.number(), %error, "cannot read");
+                let error = error.with_causes();
+                tracing::error!(partition = log.number(), error, "cannot read");
             }
             Found::error(error_of(error.kind))
         }

@@ -169,7 +169,7 @@ impl ProduceAppender<'_> {
             self.broker.counters.refused_by_full_pool();
         }
         if matches!(error.kind, LogErrorKind::Device | LogErrorKind::Damaged) {
-            tracing::error!(topic, partition, %error, "cannot append");
+            tracing::error!(topic, partition, error = error.with_causes(), "cannot append");
         }
         match error.kind {
             // Clients show the reason while they retry.

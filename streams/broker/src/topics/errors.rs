@@ -30,13 +30,7 @@ pub(super) fn of_log(error: LogError) -> Refusal {
     if is_of_full_pool(&error) {
         return Refusal::new(error_of(error.kind), pool_is_full());
     }
-    let mut message = error.to_string();
-    let mut cause = error.source.as_deref().map(|it| it as &dyn std::error::Error);
-    while let Some(error) = cause {
-        message = format!("{message}: {error}");
-        cause = error.source();
-    }
-    Refusal::new(error_of(error.kind), message)
+    Refusal::new(error_of(error.kind), error.with_causes())
 }
 
 /// Returns whether the pool had no memory. Otherwise the volume may have no segment left.

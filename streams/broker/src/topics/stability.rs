@@ -114,7 +114,8 @@ impl Flusher {
             if let Err(error) = &flushed
                 && !self.is_deleted.load(Ordering::Relaxed)
             {
-                tracing::warn!(topic = ?self.topic.id(), %error, "cannot flush");
+                let error = error.with_causes();
+                tracing::warn!(topic = ?self.topic.id(), error, "cannot flush");
             }
             self.ended.send_replace(Ended { flush, failed: flushed.err().map(|error| error.kind) });
             then();

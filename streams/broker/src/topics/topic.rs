@@ -230,8 +230,14 @@ impl OpenTopic {
         self.flusher.is_deleted.store(is_deleted, Ordering::Relaxed);
     }
 
-    /// Returns whether work on the topic fails because it was deleted meanwhile, which is no
-    /// trouble.
+    /// Logs that work on the topic failed, unless it was deleted meanwhile, which is no trouble.
+    pub(super) fn warn(&self, what: &str, error: &LogError) {
+        if !self.is_deleted() {
+            tracing::warn!(topic = %self.name, error = error.with_causes(), "{what}");
+        }
+    }
+
+    /// Returns whether the topic was deleted.
     pub(crate) fn is_deleted(&self) -> bool {
         self.flusher.is_deleted.load(Ordering::Relaxed)
     }

@@ -59,10 +59,8 @@ pub(crate) async fn retain(topics: Arc<Topics>, mut stop: watch::Receiver<bool>)
         let serving = Arc::clone(&topics);
         rounds.run(OF_UNSERVED, move || serving.serve_beside()).await;
         let work = |topic: &Arc<OpenTopic>| {
-            if let Err(error) = retain_one(topic)
-                && !topic.is_deleted()
-            {
-                tracing::warn!(topic = %topic.name, %error, "cannot delete old records");
+            if let Err(error) = retain_one(topic) {
+                topic.warn("cannot delete old records", &error);
             }
         };
         rounds.run_all(items(&topics), &stop, work).await;
@@ -75,10 +73,8 @@ pub(crate) async fn compact(topics: Arc<Topics>, mut stop: watch::Receiver<bool>
     let mut rounds = COMPACTION;
     while is_time(&mut stop).await {
         let work = move |topic: &Arc<OpenTopic>| {
-            if let Err(error) = compact_one(topic, hash_secret)
-                && !topic.is_deleted()
-            {
-                tracing::warn!(topic = %topic.name, %error, "cannot compact");
+            if let Err(error) = compact_one(topic, hash_secret) {
+                topic.warn("cannot compact", &error);
             }
         };
         rounds.run_all(items(&topics), &stop, work).await;
@@ -109,10 +105,8 @@ pub(crate) fn flush_all(topics: &Topics) -> usize {
     let unflushed: Vec<_> =
         topics.all().into_iter().filter(|topic| topic.log.has_to_flush()).collect();
     for topic in &unflushed {
-        if let Err(error) = topic.flush()
-            && !topic.is_deleted()
-        {
-            tracing::warn!(topic = %topic.name, %error, "cannot flush the topic at shutdown");
+        if let Err(error) = topic.flush() {
+            topic.warn("cannot flush the topic at shutdown", &error);
         }
     }
     unflushed.len()
