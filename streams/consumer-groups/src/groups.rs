@@ -36,6 +36,19 @@ pub struct Groups {
     pub(crate) counts: Shares,
     bytes: Shares,
     ids: Random,
+    /// A request was refused by a limit that all groups share.
+    is_refusing: bool,
+}
+
+/// Memory usage of groups, and its limits. A single owner gets at most half of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    pub group_count: usize,
+    pub groups_max: usize,
+    pub bytes: usize,
+    pub bytes_max: usize,
+    /// Group that takes most memory, and its bytes.
+    pub largest: Option<(String, usize)>,
 }
 
 /// State of the periodic scan of all groups for expired offsets.
@@ -151,6 +164,7 @@ impl Groups {
             counts: Shares::default(),
             bytes: Shares::default(),
             ids: Random::new(seed),
+            is_refusing: false,
         }
     }
 
@@ -162,6 +176,22 @@ impl Groups {
     /// Returns the approximate memory usage of all groups: names, members and offsets.
     pub fn bytes(&self) -> usize {
         self.bytes.total()
+    }
+
+    /// Returns what uses the memory of groups, if a request was refused for the limits of all groups
+    /// since the last call. Reads all groups.
+    pub fn take_refusal(&mut self) -> Option<Usage> {
+        if !std::mem::take(&mut self.is_refusing) {
+            return None;
+        }
+        let largest = self.groups.iter().max_by_key(|(_, group)| group.bytes);
+        Some(Usage {
+            group_count: self.count(),
+            groups_max: self.options.groups_max,
+            bytes: self.bytes(),
+            bytes_max: self.options.total_bytes_max,
+            largest: largest.map(|(id, group)| (id.to_string(), group.bytes)),
+        })
     }
 
     /// Sets the difference of the host's clock to the owner's monotonic clock. Persistent
@@ -195,6 +225,7 @@ impl Groups {
         let owner = caller.owner;
         if !self.groups.contains_key(id) {
             if !self.counts.has_room(owner, 1, self.options.groups_max) {
+                self.is_refusing = true;
                 return Err(ResponseError::CoordinatorNotAvailable);
             }
             let bytes = ENTRY_BYTES + id.len();
@@ -224,11 +255,12 @@ impl Groups {
 
     /// Checks that the groups of an owner may grow by `more` bytes. 0 is always allowed, so owners
     /// keep what they have.
-    pub(crate) fn check_bytes(&self, owner: Owner, more: usize) -> Result<(), ResponseError> {
-        match more == 0 || self.bytes.has_room(owner, more, self.options.total_bytes_max) {
-            true => Ok(()),
-            false => Err(ResponseError::CoordinatorNotAvailable),
+    pub(crate) fn check_bytes(&mut self, owner: Owner, more: usize) -> Result<(), ResponseError> {
+        if more == 0 || self.bytes.has_room(owner, more, self.options.total_bytes_max) {
+            return Ok(());
         }
+        self.is_refusing = true;
+        Err(ResponseError::CoordinatorNotAvailable)
     }
 
     /// Updates memory usage and deadlines of a changed group. Deletes it if it is empty.

@@ -50,7 +50,7 @@ mod upkeep;
 mod view;
 
 pub use effect::{Caller, Effect, Record, Ticket};
-pub use groups::Groups;
+pub use groups::{Groups, Usage};
 pub use offset_requests::TransactionEnd;
 pub use options::{MigrationPolicy, Options};
 pub use topics::{Sight, TopicShape, Topics, Viewer};

@@ -43,6 +43,15 @@ enum Target {
     Pending(Producer),
 }
 
+/// Replaces the error of a full limit by one that consumers report instead of retrying. Producers
+/// would fail for good with it, so commits in transactions keep the other.
+fn final_if_full(error: ResponseError) -> ResponseError {
+    match error {
+        ResponseError::CoordinatorNotAvailable => ResponseError::InvalidCommitOffsetSize,
+        error => error,
+    }
+}
+
 /// Offset of one partition in a request.
 struct Given<'a> {
     topic: &'a StrBytes,
@@ -71,7 +80,7 @@ impl Groups {
             is_transactional: false,
         };
         let group_id = &request.group_id.0;
-        let checked = self.check_commit(group_id, &committer, &caller);
+        let checked = self.check_commit(group_id, &committer, &caller).map_err(final_if_full);
         let keep_ms = Some(request.retention_time_ms).filter(|it| *it >= 0);
         let expire_ms = keep_ms.map(|it| context.unix_ms.saturating_add(it));
         let mut topics = Vec::with_capacity(request.topics.len());
@@ -87,8 +96,8 @@ impl Groups {
                     metadata: it.committed_metadata.as_ref(),
                 };
                 let target = Target::Committed { expire_ms };
-                let result =
-                    checked.and_then(|()| self.commit(group_id, &given, target, &mut context));
+                let mut commit = || self.commit(group_id, &given, target, &mut context);
+                let result = checked.and_then(|()| commit().map_err(final_if_full));
                 OffsetCommitResponsePartition::default()
                     .with_partition_index(it.partition_index)
                     .with_error_code(code(result))
@@ -341,7 +350,8 @@ impl Groups {
             return Err(ResponseError::InvalidCommitOffsetSize);
         }
         let bytes = ENTRY_BYTES + id.len() + place.topic.len() + metadata.len();
-        self.check_bytes(group.owner, bytes.saturating_sub(replaced_bytes.unwrap_or(0)))?;
+        let (owner, more) = (group.owner, bytes.saturating_sub(replaced_bytes.unwrap_or(0)));
+        self.check_bytes(owner, more)?;
         self.order += 1;
         let mut offset = Offset {
             offset: given.offset,

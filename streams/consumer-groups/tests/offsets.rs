@@ -146,10 +146,13 @@ fn offsets_that_do_not_fit_are_refused() {
     assert_eq!(owner.commit(&long), ResponseError::OffsetMetadataTooLarge.code());
     assert_eq!(owner.fetch("news", 0, false), (2, 0));
     let mut owner = Owner::new(Options { groups_max: 0, ..options() });
-    let none = ResponseError::CoordinatorNotAvailable.code();
-    assert_eq!(owner.commit(&commit_request("news", 1)), none);
+    assert_eq!(owner.groups.take_refusal(), None, "nothing was refused");
+    assert_eq!(owner.commit(&commit_request("news", 1)), full);
+    let usage = owner.groups.take_refusal().expect("a commit was refused");
+    assert_eq!((usage.group_count, usage.groups_max, usage.largest), (0, 0, None));
+    assert_eq!(owner.groups.take_refusal(), None, "it was told");
     let mut owner = Owner::new(Options { total_bytes_max: 200, ..options() });
-    assert_eq!(owner.commit(&commit_request("news", 1)), none);
+    assert_eq!(owner.commit(&commit_request("news", 1)), full);
 }
 
 #[test]
@@ -214,7 +217,10 @@ fn a_group_goes_on_with_what_it_has_when_others_have_come() {
     assert!((0..1_000).take_while(is_taken).count() > 3);
     owner.owner = shares::Owner(1);
     let none = ResponseError::CoordinatorNotAvailable.code();
-    assert_eq!(owner.commit(&by("more", 1)), none, "it has more than is left");
+    let full = ResponseError::InvalidCommitOffsetSize.code();
+    assert_eq!(owner.commit(&by("more", 1)), full, "it has more than is left");
+    let largest = owner.groups.take_refusal().and_then(|usage| usage.largest);
+    assert!(largest.is_some_and(|(_, bytes)| bytes > 1_000), "a group has several offsets");
     assert_eq!(owner.commit(&by("news-0", 2)), 0);
     let in_transaction = |producer_id| {
         txn_request(producer_id, 0, 5).with_member_id(ids[0].clone()).with_generation_id(generation)

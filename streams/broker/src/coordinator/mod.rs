@@ -12,6 +12,7 @@ mod deeds;
 mod effects;
 mod endings;
 mod forgetting;
+mod fullness;
 mod keys;
 mod refusals;
 mod round;

@@ -18,6 +18,7 @@ use super::assignable::{Assignable, producers};
 use super::deeds::{Deed, WaitsFor, id_of_part};
 use super::effects::Effects;
 use super::endings::Endings;
+use super::fullness::Fullness;
 use super::keys::{Owner, of_epoch, of_groups, of_transactions, owner_of, read_epoch};
 use super::refusals::refuse;
 use super::{Admission, Ask, Command, CoordinatorOptions, NO_PANIC, Queued, Trouble};
@@ -73,6 +74,7 @@ pub(super) struct State {
     is_current: bool,
     /// Reason why the log cannot be written, if the last attempt failed.
     pub(super) trouble: Trouble,
+    fullness: Fullness,
 }
 
 impl State {
@@ -100,6 +102,7 @@ impl State {
             clock: SteadyClock::begin(STALL_TIME_MIN),
             is_current: true,
             trouble: Trouble::default(),
+            fullness: Fullness::default(),
         };
         state.load()?;
         Ok(state)
@@ -200,6 +203,7 @@ impl State {
             // queue.
             self.transactions.tick(heard_ms, &mut effects.transactions);
             self.settle(effects);
+            self.fullness.look(&mut self.groups);
             self.look_at_clocks();
         }
     }
@@ -218,11 +222,8 @@ impl State {
     fn look_at_clocks(&mut self) {
         if let Some(stall) = self.clock.look(Instant::now()) {
             let seconds = stall.as_secs();
-            tracing::warn!(
-                seconds,
-                "the broker was paused; extending group sessions by that \
-                                     time"
-            );
+            let what = "the broker was paused; extending group sessions by that time";
+            tracing::warn!(seconds, "{what}");
         }
         let ahead_ms = self.clock.host_ahead_ms();
         self.groups.set_host_ahead(ahead_ms);

@@ -433,7 +433,7 @@ fn offsets_with_long_metadata_take_no_more_than_their_share_of_the_pool() {
     let most = state_bytes_max(&*world.storage).expect("it is part of this") / METADATA_BYTES;
     let taken = (0..2 * most).take_while(|number| error_of(*number) == 0).count();
     assert!((most / 2..=most).contains(&taken), "{taken} of {most}");
-    assert_eq!(error_of(taken), ResponseError::CoordinatorNotAvailable.code());
+    assert_eq!(error_of(taken), ResponseError::InvalidCommitOffsetSize.code());
     assert_eq!(error_of(0), 0, "a group continues with what it has");
 }
 
