@@ -36,6 +36,7 @@ use crate::service::{ChangeLocks, CpuLatency, Devices, Role, Service, UsageCache
 use crate::signals::Wishes;
 use crate::slow_start::SlowStart;
 use crate::standby::{self, Standby, StandbyKeeper, StandbyParts, Start};
+use crate::start_resources::StartResources;
 use crate::store_serving::StoreServing;
 use crate::tasks::Tasks;
 use crate::ticker::Ticker;
@@ -64,20 +65,27 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
     process::protect_from_memory_shortage();
     let rule = AccessRule::of_this_host();
     run_dir::make_broker_lock(&config.run_dir, &rule)?;
-    let interface = Interface::start(&config.api_socket(), &rule)?;
+    let mut interface = Interface::prepare()?;
+    let resources = Arc::new(StartResources::new(config.api_socket()));
+    let wishes = Wishes::listen(interface.runtime(), Arc::clone(&resources))?;
+    interface.listen(&config.api_socket(), &rule)?;
     let readiness = interface.readiness();
     let slow_start = SlowStart::watch(readiness);
     readiness.starting(format!("opening the state directory {}", config.state_dir.display()));
     _state_dir = run_dir::take_state(&config.state_dir)?;
     let events = Arc::new(EventLog::open(&config.state_dir));
-    let wishes = Wishes::listen(interface.runtime(), Arc::clone(readiness), Arc::clone(&events))?;
+    resources.note_events(&events);
     let restart = wishes.restart();
     let serving = start_serving(&config, readiness, &events)?;
-    let around = Around { readiness, restart: &restart, events: &events, serving: &serving };
+    let (restart, events, serving) = (&restart, &events, &serving);
+    let around = Around { readiness, resources: &resources, restart, events, serving };
     let start = |config: &Config| {
-        Daemon::start(config, &rule, around).inspect_err(|error| tell_refused(&events, error))
+        Daemon::start(config, &rule, around).inspect_err(|error| {
+            resources.undo();
+            tell_refused(events, error);
+        })
     };
-    let mut daemon = start(&config)?;
+    let daemon = start(&config)?;
     readiness.serving(Arc::clone(&daemon.service));
     drop(slow_start);
     let socket = config.api_socket();
@@ -87,7 +95,28 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
         "ready"
     );
     service_manager::ready();
-    let pulse = pulse_of(&interface);
+    let reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
+    let daemon = serve_until_stopped(daemon, reload, &wishes, &interface, start)?;
+    tracing::info!("stopping; a second signal stops at once");
+    daemon.service.warn_of_attachments();
+    // First, so that the service manager does not time out.
+    let more_time = MoreTime::ask();
+    service_manager::stopping();
+    daemon.stop(readiness);
+    drop(more_time);
+    events.stopped();
+    Ok(())
+}
+
+/// Reloads and restarts the daemon as requested, until it is to stop.
+fn serve_until_stopped(
+    mut daemon: Daemon,
+    mut reload: Reload,
+    wishes: &Wishes,
+    interface: &Interface,
+    start: impl Fn(&Config) -> anyhow::Result<Daemon>,
+) -> anyhow::Result<Daemon> {
+    let (readiness, pulse) = (interface.readiness(), pulse_of(interface));
     let watch = |daemon: &Daemon| {
         Watchdog::start(vec![
             ("pool maintenance", daemon.service.watch.pulse().clone()),
@@ -95,11 +124,9 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
         ])
     };
     let mut watchdog = watch(&daemon);
-    let service = Arc::clone(&daemon.service);
-    let mut reload = Reload { flags, config: config.clone(), log, service };
     loop {
         match wishes.next() {
-            Wanted::Stop => break,
+            Wanted::Stop => return Ok(daemon),
             Wanted::Reload => reload.run(),
             Wanted::Restart => {
                 tracing::info!("restarting as the writer");
@@ -114,16 +141,6 @@ pub(crate) fn run(flags: Flags, config: Config, log: Log) -> anyhow::Result<()> 
             }
         }
     }
-    drop((reload, watchdog));
-    tracing::info!("stopping; a second signal stops at once");
-    daemon.service.warn_of_attachments();
-    // First, so that the service manager does not time out.
-    let more_time = MoreTime::ask();
-    service_manager::stopping();
-    daemon.stop(readiness);
-    drop(more_time);
-    events.stopped();
-    Ok(())
 }
 
 /// Heartbeat of the interface's runtime.
@@ -149,6 +166,7 @@ enum AnyKeeper {
 #[derive(Clone, Copy)]
 struct Around<'run> {
     readiness: &'run Readiness,
+    resources: &'run StartResources,
     restart: &'run Restart,
     events: &'run Arc<EventLog>,
     serving: &'run Option<Arc<StoreServing>>,
@@ -167,11 +185,12 @@ struct Daemon {
 
 impl Daemon {
     fn start(config: &Config, rule: &AccessRule, around: Around<'_>) -> anyhow::Result<Self> {
-        let Around { readiness, events, serving, .. } = around;
+        let Around { readiness, resources, events, serving, .. } = around;
+        resources.begin();
         let attachments = AttachmentList::read(&config.state_dir)?;
         let exports = ExportList::read(&config.state_dir)?;
         readiness.starting(format!("opening the pool {}", config.pool.path.display()));
-        let (engine, mounted) = pool::open(config)?;
+        let engine = pool::open(config, resources)?;
         let filling = Arc::<Filling>::default();
         let watch = start_watch(config, events);
         let tasks = Arc::<Tasks>::default();
@@ -180,6 +199,7 @@ impl Daemon {
             Role::Primary(_) => standby::promotion_at_start(&config.state_dir),
             Role::Standby(_) => None,
         };
+        resources.start_exports();
         readiness.starting("starting exports and taking over devices");
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
         let cpu_latency = start_cpu_latency(config.cpu_latency);
@@ -232,7 +252,7 @@ impl Daemon {
             service.restore_exports();
             service.restore_attachments();
         }
-        mounted.keep();
+        resources.keep();
         Ok(Self { keeper, scrubber, maintenance, certificates: watching, fuse, ublk, service })
     }
 
@@ -379,7 +399,7 @@ fn start_role(
     around: Around<'_>,
     tasks: &Arc<Tasks>,
 ) -> anyhow::Result<(Role, AnyKeeper, Arc<Catalog>)> {
-    let Around { readiness, restart, events, serving } = around;
+    let Around { readiness, restart, events, serving, .. } = around;
     let interval = config.standby_interval;
     let start = standby::role_at_start(interval.is_some(), &config.state_dir, engine)?;
     if let (Start::Standby, Some(interval)) = (start, interval) {

@@ -41,6 +41,7 @@ mod service;
 mod signals;
 mod slow_start;
 mod standby;
+mod start_resources;
 mod store_serving;
 mod tasks;
 mod ticker;

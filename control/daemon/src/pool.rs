@@ -1,19 +1,20 @@
 //! The pool's file in memory, which outlives the daemon: created or found, and opened.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use api::ByteSize;
 use region::{HostMemory, Region, RegionSpec};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use volumes::{Engine, EngineOptions};
 
 use crate::config::{Config, PoolConfig, PoolPlace};
 use crate::pool_medium::{self, Medium};
 use crate::run_dir::make_dir;
+use crate::start_resources::StartResources;
 
 /// Unit of the region's size.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -27,36 +28,11 @@ const START_BYTES_MIN: u64 = 32 << 20;
 /// Mount option of tmpfs that excludes it from swap.
 const NO_SWAP: &str = "noswap";
 
-/// File system that was mounted for a new pool, if any. Dropping it unmounts it: a start that is
-/// refused leaves nothing mounted, and the next one begins like this one.
-#[derive(Debug, Default)]
-pub(crate) struct NewMount {
-    dir: Option<PathBuf>,
-}
-
-impl NewMount {
-    /// Leaves the file system mounted when this process ends.
-    pub(crate) fn keep(mut self) {
-        self.dir = None;
-    }
-}
-
-impl Drop for NewMount {
-    fn drop(&mut self) {
-        let Some(dir) = &self.dir else { return };
-        // Lazily, because threads that end may still have the pool mapped.
-        if let Err(error) = rustix::mount::unmount(dir, UnmountFlags::DETACH) {
-            tracing::warn!(%error, "cannot unmount {}", dir.display());
-        }
-    }
-}
-
-/// Opens the pool, or creates it. Returns the file system that was mounted for it.
-pub(crate) fn open(config: &Config) -> anyhow::Result<(Arc<Engine>, NewMount)> {
+/// Opens the pool, or creates it. A file system that is mounted for it belongs to `resources`.
+pub(crate) fn open(config: &Config, resources: &StartResources) -> anyhow::Result<Arc<Engine>> {
     let begun = Instant::now();
     check_group(&HostMemory::now())?;
-    let mut mounted = NewMount::default();
-    let spec = place(&config.pool, &mut mounted)?;
+    let spec = place(&config.pool, resources)?;
     let medium = pool_medium::of(&spec.path)?;
     if medium.loses_writes() && !config.pool.may_lie_on_disk {
         bail!("{}", pool_medium::refusal(&spec.path));
@@ -78,7 +54,7 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<(Arc<Engine>, NewMount)> {
         milliseconds = begun.elapsed().as_millis(),
         "pool opened"
     );
-    Ok((Arc::new(engine), mounted))
+    Ok(Arc::new(engine))
 }
 
 /// Warns of settings that are ignored for an existing pool, and of those that slow down writers.
@@ -120,7 +96,7 @@ fn tell_of_what_is_ignored(config: &Config, engine: &Engine) {
 }
 
 /// Ensures that a memory file system is mounted for the pool, and determines its size.
-fn place(pool: &PoolConfig, mounted: &mut NewMount) -> anyhow::Result<RegionSpec> {
+fn place(pool: &PoolConfig, resources: &StartResources) -> anyhow::Result<RegionSpec> {
     let path = pool.path.clone();
     let dir = path.parent().context("the pool's path has no directory")?;
     if pool.place == PoolPlace::AsGiven {
@@ -133,8 +109,7 @@ fn place(pool: &PoolConfig, mounted: &mut NewMount) -> anyhow::Result<RegionSpec
         PoolPlace::OwnTmpfs => {
             let size_bytes = size_bytes(pool)?;
             if !is_mount_point(dir)? {
-                mount_tmpfs(dir, size_bytes)?;
-                mounted.dir = Some(dir.to_owned());
+                resources.mount(dir, || mount_tmpfs(dir, size_bytes))?;
             } else if region::existing_size_bytes(&path).ok().flatten().is_none() {
                 // An earlier start was killed after it had mounted a tmpfs for another size.
                 give_room(&path, size_bytes);
@@ -142,8 +117,7 @@ fn place(pool: &PoolConfig, mounted: &mut NewMount) -> anyhow::Result<RegionSpec
         }
         PoolPlace::OwnHugetlbfs => {
             if !is_mount_point(dir)? {
-                mount(dir, "hugetlbfs", "pagesize=2M,mode=0700")?;
-                mounted.dir = Some(dir.to_owned());
+                resources.mount(dir, || mount(dir, "hugetlbfs", "pagesize=2M,mode=0700"))?;
             }
         }
     }

@@ -6,8 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use program::{Signals, Wish};
 use tokio::runtime::Handle;
 
-use crate::events::EventLog;
-use crate::http::Readiness;
+use crate::start_resources::StartResources;
 use crate::wanted::{Restart, Wanted};
 
 /// Queue of signals to be handled. Repeated signals count once.
@@ -18,18 +17,14 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Starts to handle signals. A stop signal ends the process immediately during the start, and
-    /// when it is repeated.
-    pub(crate) fn listen(
-        runtime: &Handle,
-        readiness: Arc<Readiness>,
-        events: Arc<EventLog>,
-    ) -> anyhow::Result<Self> {
+    /// Starts to handle signals. A stop signal ends the process immediately until exports start,
+    /// and when it is repeated.
+    pub(crate) fn listen(runtime: &Handle, resources: Arc<StartResources>) -> anyhow::Result<Self> {
         let _inside = runtime.enter();
         let signals = Signals::listen()?;
         let (wishes, wanted) = mpsc::channel();
         let restart = Restart(wishes.clone());
-        runtime.spawn(heed(signals, wishes, readiness, events));
+        runtime.spawn(heed(signals, wishes, resources));
         Ok(Self { wanted, restart })
     }
 
@@ -53,18 +48,13 @@ impl Wishes {
     }
 }
 
-async fn heed(
-    mut signals: Signals,
-    wishes: Sender<Wanted>,
-    readiness: Arc<Readiness>,
-    events: Arc<EventLog>,
-) {
+async fn heed(mut signals: Signals, wishes: Sender<Wanted>, resources: Arc<StartResources>) {
     let mut is_stopping = false;
     loop {
         let wish = signals.next().await;
-        if wish == Wish::Stop && readiness.is_starting() {
-            tracing::info!("stopped during the start; the next start repeats it");
-            events.stopped();
+        if wish == Wish::Stop
+            && let Some(_undone) = resources.stop()
+        {
             exit_at_once(0);
         }
         if wish == Wish::Stop && is_stopping {
@@ -81,8 +71,8 @@ async fn heed(
 }
 
 #[expect(clippy::disallowed_methods, reason = "there is nothing to end, or no time for it")]
-fn exit_at_once(code: i32) {
-    std::process::exit(code);
+fn exit_at_once(code: i32) -> ! {
+    std::process::exit(code)
 }
 
 #[cfg(test)]

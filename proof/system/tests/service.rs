@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
-use system::{Ability, Daemon, NbdClient, Random, Request, Tool, missing, wait_for};
+use system::{Ability, Daemon, NbdClient, Random, Request, Tool, leftovers, missing, wait_for};
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -144,13 +144,60 @@ fn the_interface_answers_while_a_start_waits_and_the_start_can_be_stopped() -> R
     let health = daemon.ask("/healthz")?;
     ensure!(health.starts_with("HTTP/1.1 200") && health.contains("starting"), "{health}");
     ensure!(daemon.try_memlane("status")?.exit_code == Some(5), "it is not there yet");
-    daemon.signal(Signal::TERM)?;
-    daemon.wait_until_ended()?;
+    daemon.stop()?;
+    let left = leftovers(&daemon.run_dir())?;
+    ensure!(left.is_empty() && !daemon.api_socket().exists(), "left on the host: {left:#?}");
     daemon.set_flags(FLAGS);
     daemon.start_again()?;
     let died = events(&daemon)?.into_iter().find(|event| event.kind == "daemon_died");
     ensure!(died.is_none(), "it was stopped: {died:?}");
     daemon.finish()
+}
+
+#[test]
+fn a_start_that_is_stopped_at_any_time_leaves_no_devices_sockets_or_processes() -> Result<()> {
+    if let Some(reason) = missing(&[Ability::BlockDevices]) {
+        eprintln!("skipped: {reason}");
+        return Ok(());
+    }
+    let mut daemon = Daemon::prepare("96MiB".to_owned(), String::new())?;
+    daemon.start_again()?;
+    daemon.memlane("volume create db --size 16MiB")?;
+    daemon.memlane("export vhost-user db")?;
+    daemon.stop()?;
+    let run_dir = daemon.run_dir();
+    for name in ["api.sock", "volumes", "nbd.sock", "vhost/db.sock", "ring.sock"] {
+        // Those of the last daemon.
+        for socket in ["nbd.sock", "vhost/db.sock", "ring.sock"] {
+            fs::remove_file(run_dir.join(socket)).ok();
+        }
+        daemon.launch()?;
+        wait_for(name, TIME_LIMIT, || is_made(&run_dir, name))?;
+        daemon.stop()?;
+        ensure!(!daemon.api_socket().exists(), "{name}: the socket of the interface is left");
+        let left = || {
+            let mut left = leftovers(&run_dir)?;
+            // The pool outlives the daemon.
+            left.retain(|it| !it.contains("/run/pool "));
+            Ok::<_, anyhow::Error>(left)
+        };
+        // A process that ends may keep its sockets for a moment longer.
+        let gone = wait_for("all of it to go", TIME_LIMIT, || Ok(left()?.is_empty()));
+        gone.with_context(|| format!("{name}: left on the host: {:#?}", left()))?;
+    }
+    daemon.start_again()?;
+    daemon.memlane("export delete db")?;
+    daemon.finish()
+}
+
+/// Returns whether a start has made what has this name in the run directory. `volumes` is a mount
+/// point whose directory may be left from an earlier start.
+fn is_made(run_dir: &Path, name: &str) -> Result<bool> {
+    let path = run_dir.join(name);
+    if name != "volumes" {
+        return Ok(path.exists());
+    }
+    Ok(fs::read_to_string("/proc/self/mounts")?.contains(&format!(" {} ", path.display())))
 }
 
 /// A configuration file of the daemon.

@@ -19,32 +19,43 @@ const END_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Interface {
     runtime: Option<Runtime>,
     readiness: Arc<Readiness>,
+    listening: Option<Listening>,
+}
+
+/// Socket, and the end of its listener.
+struct Listening {
     socket: PathBuf,
-    stop: Option<oneshot::Sender<()>>,
+    _stop: oneshot::Sender<()>,
 }
 
 impl Interface {
-    /// Listens at `socket` for the processes that `rule` admits. Until the service is ready,
-    /// requests are answered with the state of the start.
-    pub(crate) fn start(socket: &Path, rule: &AccessRule) -> anyhow::Result<Self> {
+    /// Starts the threads of the interface.
+    pub(crate) fn prepare() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(BLOCKING_THREAD_COUNT_MAX)
             .enable_all()
             .build()
             .context("cannot start the threads of the REST interface")?;
-        let readiness = Arc::new(Readiness::new());
+        Ok(Self { runtime: Some(runtime), readiness: Arc::new(Readiness::new()), listening: None })
+    }
+
+    /// Listens at `socket` for the processes that `rule` admits. Until the service is ready,
+    /// requests are answered with the state of the start.
+    pub(crate) fn listen(&mut self, socket: &Path, rule: &AccessRule) -> anyhow::Result<()> {
         let (stop, stopped) = oneshot::channel();
         let listener = {
-            let _inside = runtime.enter();
+            let _inside = self.runtime().enter();
             program::bind_in_place(socket, |new_path| rule.restrict(new_path))?
         };
         let until = async move {
             // An error means that the owner was dropped, which also stops it.
             let _told = stopped.await;
         };
-        runtime.spawn(listener::serve(listener, Arc::clone(&readiness), rule.clone(), until));
-        Ok(Self { runtime: Some(runtime), readiness, socket: socket.to_owned(), stop: Some(stop) })
+        let readiness = Arc::clone(&self.readiness);
+        self.runtime().spawn(listener::serve(listener, readiness, rule.clone(), until));
+        self.listening = Some(Listening { socket: socket.to_owned(), _stop: stop });
+        Ok(())
     }
 
     pub(crate) fn readiness(&self) -> &Arc<Readiness> {
@@ -58,11 +69,11 @@ impl Interface {
 
 impl Drop for Interface {
     fn drop(&mut self) {
-        if let Err(error) = program::remove_if_there(&self.socket) {
-            let socket = self.socket.display();
-            tracing::warn!(%error, %socket, "cannot remove the socket");
+        if let Some(Listening { socket, _stop }) = self.listening.take()
+            && let Err(error) = program::remove_if_there(&socket)
+        {
+            tracing::warn!(%error, socket = %socket.display(), "cannot remove the socket");
         }
-        drop(self.stop.take());
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(END_TIME_MAX);
         }

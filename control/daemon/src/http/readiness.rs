@@ -59,10 +59,6 @@ impl Readiness {
         self.set(Now::Stopping(doing));
     }
 
-    pub(crate) fn is_starting(&self) -> bool {
-        matches!(&*self.now(), Now::Starting(..))
-    }
-
     fn set(&self, next: Now) {
         let before = std::mem::replace(&mut *self.now.write().expect(NO_PANIC), next);
         // This may drop the service, so it is done after the lock is released.
