@@ -2,8 +2,10 @@
 //! termination at a panic.
 #![forbid(unsafe_code)]
 
+mod more_time;
 mod notify;
 mod panics;
 
-pub use notify::{alive, extend_timeout, ready, reloading, stopping, watchdog_time};
+pub use more_time::MoreTime;
+pub use notify::{alive, ready, reloading, status, stopping, watchdog_time};
 pub use panics::{Panic, contain, contain_future, die_of_panics, do_or_die, text_of};

@@ -7,18 +7,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// Maximum time that a message waits for a service manager that does not read. Messages that only
+/// inform wait less.
+const SEND_TIME_MAX: Duration = Duration::from_secs(5);
+const STATUS_TIME_MAX: Duration = Duration::from_millis(100);
+
 /// Reports that the program serves.
 pub fn ready() {
-    tell("READY=1\n");
+    tell("READY=1\nSTATUS=serving\n");
 }
 
 /// Reports that the program is stopping.
 pub fn stopping() {
-    tell("STOPPING=1\n");
+    tell("STOPPING=1\nSTATUS=stopping\n");
+}
+
+/// Reports the current step of a start or stop, which `systemctl status` shows.
+pub fn status(doing: &str) {
+    // A line break would begin another message.
+    let message = format!("STATUS={}\n", doing.replace(char::is_control, " "));
+    tell_within(STATUS_TIME_MAX, &message);
 }
 
 /// Extends the timeout of the current start or stop by `time` from now.
-pub fn extend_timeout(time: Duration) {
+pub(crate) fn extend_timeout(time: Duration) {
     tell(&format!("EXTEND_TIMEOUT_USEC={}\n", time.as_micros()));
 }
 
@@ -43,19 +55,25 @@ pub fn watchdog_time() -> Option<Duration> {
 }
 
 fn tell(message: &str) {
+    tell_within(SEND_TIME_MAX, message);
+}
+
+fn tell_within(time_max: Duration, message: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(&socket, message) {
+    if let Err(error) = send(&socket, message, time_max) {
         tracing::warn!(?socket, %error, "cannot notify systemd (sd_notify)");
     }
 }
 
 /// Sends a datagram. A name that begins with `@` is in the abstract namespace.
-fn send(socket: &OsStr, message: &str) -> io::Result<()> {
+fn send(socket: &OsStr, message: &str, time_max: Duration) -> io::Result<()> {
     let address = match socket.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(socket)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address)?;
+    let sender = UnixDatagram::unbound()?;
+    sender.set_write_timeout(Some(time_max))?;
+    sender.send_to_addr(message.as_bytes(), &address)?;
     Ok(())
 }
 
@@ -65,7 +83,7 @@ mod tests {
 
     #[track_caller]
     fn check(receiver: &UnixDatagram, socket: &OsStr) {
-        send(socket, "READY=1\n").expect("the message is sent");
+        send(socket, "READY=1\n", SEND_TIME_MAX).expect("the message is sent");
         let mut message = [0; 32];
         let length = receiver.recv(&mut message).expect("the message arrives");
         assert_eq!(&message[..length], b"READY=1\n");
@@ -84,5 +102,18 @@ mod tests {
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let receiver = UnixDatagram::bind_addr(&address).expect("a socket");
         check(&receiver, OsStr::new(&format!("@{name}")));
+    }
+
+    #[test]
+    fn a_service_manager_that_does_not_read_is_not_waited_for_without_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("notify");
+        let _receiver = UnixDatagram::bind(&path).expect("a socket");
+        let full = loop {
+            if let Err(error) = send(path.as_os_str(), "STATUS=starting\n", STATUS_TIME_MAX) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ::maintenance::Maintenance;
 use adaptive_polling::{CpuLatencyRequest, SpinPermits};
+use service_manager::MoreTime;
 use volumes::Engine;
 
 use anyhow::Context;
@@ -29,7 +30,6 @@ use crate::forecast::Filling;
 use crate::http::{AccessRule, Interface, Readiness};
 use crate::log::Log;
 use crate::maintenance::{self, PoolWatch};
-use crate::more_time::MoreTime;
 use crate::reload::Reload;
 use crate::scrubber::Scrubber;
 use crate::service::{ChangeLocks, CpuLatency, Devices, Role, Service, UsageCache, note_holders};
@@ -133,9 +133,12 @@ fn serve_until_stopped(
                 let Reload { flags, config, log, service } = reload;
                 drop((service, watchdog));
                 daemon.stop(readiness);
+                let slow_start = SlowStart::watch(readiness);
                 // With the settings that were reloaded.
                 daemon = start(&config)?;
                 readiness.serving(Arc::clone(&daemon.service));
+                drop(slow_start);
+                service_manager::ready();
                 watchdog = watch(&daemon);
                 reload = Reload { flags, config, log, service: Arc::clone(&daemon.service) };
             }

@@ -29,7 +29,6 @@ mod label_file;
 mod lifecycle;
 mod log;
 mod maintenance;
-mod more_time;
 mod pool;
 mod pool_medium;
 mod process;

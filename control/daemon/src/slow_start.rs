@@ -1,10 +1,10 @@
-//! Warning about a start that takes long, with its current step, such as a disk or a store that
-//! does not answer.
-//!
-//! A start that reads much data also takes long. It is not interrupted.
+//! Care for a start that takes long: more time from the service manager while it makes progress, and
+//! a warning with its current step, such as a disk or a store that does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use service_manager::MoreTime;
 
 use crate::http::Readiness;
 use crate::ticker::Ticker;
@@ -19,6 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Monitors a start until it is dropped.
 pub(crate) struct SlowStart {
     _looking: Option<Ticker>,
+    _more_time: MoreTime,
 }
 
 impl SlowStart {
@@ -35,7 +36,7 @@ impl SlowStart {
         let started = Ticker::start("slow-start", LOOK_INTERVAL, turn).inspect_err(|error| {
             tracing::warn!(%error, "cannot start the thread that warns of a slow start");
         });
-        Self { _looking: started.ok() }
+        Self { _looking: started.ok(), _more_time: MoreTime::ask_while_working() }
     }
 }
 

@@ -99,7 +99,8 @@ fn the_last_image_is_saved_although_clients_hang_and_more_time_is_asked_for_firs
     ensure!(first.starts_with("EXTEND_TIMEOUT_USEC="), "the first message is {first}");
     manager.wait_for("STOPPING=1")?;
     daemon.wait_until_ended()?;
-    drop(hanging);
+    // Its messages would wait for a receiver.
+    drop((hanging, manager));
     daemon.lose_memory()?;
     daemon.start_again()?;
     let mut reader = client(&daemon, "db")?;
@@ -198,6 +199,33 @@ fn is_made(run_dir: &Path, name: &str) -> Result<bool> {
         return Ok(path.exists());
     }
     Ok(fs::read_to_string("/proc/self/mounts")?.contains(&format!(" {} ", path.display())))
+}
+
+#[test]
+fn the_service_manager_learns_each_step_and_is_asked_for_more_time_during_a_start() -> Result<()> {
+    // A store that accepts connections and never answers.
+    let store = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let mut daemon = daemon("--images-store s3://bucket/images")?;
+    daemon.set_object_store(store.local_addr()?);
+    let manager = NotifySocket::of(&mut daemon)?;
+    daemon.set_variable("WATCHDOG_USEC", "1000000");
+    daemon.launch()?;
+    manager.wait_for("STATUS=starting: reading the journal in")?;
+    for _ in 0..3 {
+        manager.wait_for("EXTEND_TIMEOUT_USEC=")?;
+        manager.wait_for("WATCHDOG=1")?;
+    }
+    daemon.stop()?;
+    daemon.set_flags(FLAGS);
+    daemon.launch()?;
+    manager.wait_for("STATUS=starting: opening the pool")?;
+    manager.wait_for("READY=1\nSTATUS=serving")?;
+    daemon.signal(Signal::TERM)?;
+    manager.wait_for("STATUS=stopping: saving the last image")?;
+    daemon.wait_until_ended()?;
+    drop(manager);
+    daemon.start_again()?;
+    daemon.finish()
 }
 
 /// A configuration file of the daemon.
@@ -474,6 +502,7 @@ fn the_service_manager_hears_that_the_daemon_is_alive() -> Result<()> {
     for _ in 0..3 {
         manager.wait_for("WATCHDOG=1")?;
     }
+    drop(manager);
     daemon.finish()
 }
 

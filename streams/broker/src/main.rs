@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use access::Quotas;
 use anyhow::Context;
+use service_manager::MoreTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -85,6 +86,8 @@ fn start(options: &Options) -> anyhow::Result<()> {
 
 fn run(options: &Options) -> anyhow::Result<()> {
     program::start_log(&options.log)?;
+    let more_time = MoreTime::ask_while_working();
+    service_manager::status("starting: opening topics");
     let coordinator_options = options.coordinator()?;
     let quotas = Quotas::new(options.request_memory()?);
     let storage: Arc<dyn Storage> = match options.embedded {
@@ -113,6 +116,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
     let groups = coordinator_options.groups;
     let opened = Opened { topics, rules, definitions, deriving, groups };
+    drop(more_time);
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
     drop(interface);

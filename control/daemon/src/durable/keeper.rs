@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use durable_set::LastKnown;
 use image::ImageId;
+use service_manager::MoreTime;
 use volumes::Volume;
 
 use crate::config::OnJournalFailure;
 use crate::durable::shipping::ship;
 use crate::durable::state::{Durable, Newest};
-use crate::more_time::MoreTime;
 use crate::tasks::Tasks;
 use crate::ticker::Ticker;
 
@@ -296,16 +296,19 @@ impl Durable {
         if self.images_config.saves_at_stop && self.has_unsaved() {
             // The failure was logged. All data is still in memory, and flushed data is in the
             // journal.
-            let _saved = self.save(&[], "", more_time);
+            let _saved = self.save(&[], "", &LastSave(more_time));
         }
         self.end_mirroring();
         self.journal().stop();
     }
 }
 
-impl image::Watch for MoreTime {
+/// Save during a stop, whose progress gets it more time.
+struct LastSave<'it>(&'it MoreTime);
+
+impl image::Watch for LastSave<'_> {
     fn on_progress(&self, _progress: image::Progress) {
-        self.progress();
+        self.0.progress();
     }
 
     fn is_cancelled(&self) -> bool {

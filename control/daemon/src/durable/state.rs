@@ -27,9 +27,6 @@ use crate::durable::last_known::SetRecord;
 use crate::events::{EventLog, unix_seconds};
 use crate::store_serving::StoreServing;
 
-/// Time that is requested from the service manager for reading a journal.
-const RESTORE_TIME_MAX: Duration = Duration::from_secs(3600);
-
 /// Time that a start with intact memory waits for the image store to respond.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -194,7 +191,6 @@ impl Durable {
             fresh_id: random_id()?,
             last_known: record.known(),
         };
-        service_manager::extend_timeout(RESTORE_TIME_MAX);
         (parts.say)(format!(
             "reading the journal in {} and the images in {place}, and restoring volumes if memory \
              was lost",

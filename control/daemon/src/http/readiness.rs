@@ -14,8 +14,8 @@ use crate::http::answer::{Answer, Refusal, json};
 use crate::http::routes;
 use crate::service::Service;
 
-/// Stage of the daemon, and the router of that stage. Shared by the start, the stop and all
-/// connections.
+/// Stage of the daemon, which the service manager also learns, and the router of that stage. Shared
+/// by the start, the stop and all connections.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     now: RwLock<Now>,
@@ -37,7 +37,9 @@ impl Readiness {
 
     /// Records the current step of the start.
     pub(crate) fn starting(&self, doing: impl Into<String>) {
-        self.set(Now::Starting(doing.into(), Instant::now()));
+        let doing = doing.into();
+        service_manager::status(&format!("starting: {doing}"));
+        self.set(Now::Starting(doing, Instant::now()));
     }
 
     /// Current step of the start, and its duration. `None` after the start.
@@ -56,6 +58,7 @@ impl Readiness {
     /// Refuses new requests from now on, and records the current step of the stop. Accepted
     /// requests continue, and keep the service until they complete.
     pub(crate) fn stopping(&self, doing: &'static str) {
+        service_manager::status(&format!("stopping: {doing}"));
         self.set(Now::Stopping(doing));
     }
 
