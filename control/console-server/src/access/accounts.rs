@@ -222,7 +222,9 @@ impl Accounts {
                 both
             }
         };
-        let is_noted = token.last_used.is_some_and(|it| it + LAST_USED_SECONDS > now);
+        // A later time is that of a clock that was set back since.
+        let is_noted =
+            token.last_used.is_some_and(|it| (it..it + LAST_USED_SECONDS).contains(&now));
         if !is_noted {
             let mut state = file.state().clone();
             let kept = state.tokens.iter_mut().find(|it| it.hash == hash);

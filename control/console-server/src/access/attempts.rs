@@ -8,6 +8,8 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::clock::Now;
+
 /// Number of failures before a user name is delayed at an address.
 const FAILURES_FREE: u32 = 5;
 
@@ -47,6 +49,7 @@ pub(crate) fn network_of(address: IpAddr) -> IpAddr {
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     count: u32,
+    /// Of the steady clock.
     last: u64,
 }
 
@@ -74,14 +77,14 @@ impl Attempts {
     /// Starts an attempt. It counts as failed until [`Attempts::succeeded`] or
     /// [`Attempts::not_made`], so that concurrent attempts are limited as well. If the name or the
     /// address is delayed, fails with the delay in seconds, and no attempt is counted.
-    pub(crate) fn begin(&self, name: &str, address: IpAddr, now: u64) -> Result<(), u64> {
+    pub(crate) fn begin(&self, name: &str, address: IpAddr, now: Now) -> Result<(), u64> {
         let address = network_of(address);
         let key = (name.to_owned(), address);
         let mut remembered = self.lock();
         let of_name = remembered.names.get(&key).map_or(0, |it| it.wait_until(FAILURES_FREE));
         let of_address = remembered.addresses.get(&address);
         let of_address = of_address.map_or(0, |it| it.wait_until(ADDRESS_FAILURES_FREE));
-        match of_name.max(of_address).saturating_sub(now) {
+        match of_name.max(of_address).saturating_sub(now.steady_seconds) {
             0 => {
                 note(&mut remembered.names, key, now);
                 note(&mut remembered.addresses, address, now);
@@ -104,10 +107,11 @@ impl Attempts {
     /// as failed until [`Attempts::code_succeeded`]; a correct password does not reset it. `known`
     /// is the address, if the user has logged in from its network before. Returns whether the code
     /// may be verified.
-    pub(crate) fn begin_code(&self, name: &str, known: Option<IpAddr>, now: u64) -> bool {
+    pub(crate) fn begin_code(&self, name: &str, known: Option<IpAddr>, now: Now) -> bool {
         let key = (name.to_owned(), known.map(network_of));
         let codes = &mut self.lock().codes;
-        if codes.get(&key).is_some_and(|it| it.wait_until(CODE_FAILURES_FREE) > now) {
+        if codes.get(&key).is_some_and(|it| it.wait_until(CODE_FAILURES_FREE) > now.steady_seconds)
+        {
             return false;
         }
         note(codes, key, now);
@@ -151,7 +155,8 @@ fn give_back<K: Eq + Hash>(failures: &mut HashMap<K, Failures>, key: &K, count: 
     }
 }
 
-fn note<K: Eq + Hash + Clone>(failures: &mut HashMap<K, Failures>, key: K, now: u64) {
+fn note<K: Eq + Hash + Clone>(failures: &mut HashMap<K, Failures>, key: K, now: Now) {
+    let now = now.steady_seconds;
     if failures.len() >= REMEMBERED_MAX && !failures.contains_key(&key) {
         failures.retain(|_, it| it.last + FORGOTTEN_AFTER_SECONDS > now);
         if failures.len() >= REMEMBERED_MAX {
@@ -172,26 +177,31 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
-    const NOW: u64 = 1_800_000_000;
+    const NOW: u64 = 1_800;
+    const YEAR_SECONDS: u64 = 365 * 24 * 60 * 60;
+
+    fn at(steady_seconds: u64) -> Now {
+        Now { steady_seconds, unix_seconds: 1_800_000_000 + steady_seconds }
+    }
 
     #[test]
     fn a_name_waits_longer_with_each_failure_until_its_password_comes() {
         let attempts = Attempts::default();
         for _ in 0..FAILURES_FREE {
-            attempts.begin("eve", HERE, NOW).expect("it is free");
+            attempts.begin("eve", HERE, at(NOW)).expect("it is free");
         }
         let (mut now, mut waits) = (NOW, Vec::new());
         for _ in 0..12 {
-            let seconds = attempts.begin("eve", HERE, now).expect_err("too many failed");
+            let seconds = attempts.begin("eve", HERE, at(now)).expect_err("too many failed");
             waits.push(seconds);
             now += seconds;
-            attempts.begin("eve", HERE, now).expect("the wait is over");
+            attempts.begin("eve", HERE, at(now)).expect("the wait is over");
         }
         assert_eq!(waits[..3], [2, 4, 8]);
         assert_eq!(waits[11], WAIT_SECONDS_MAX);
-        attempts.begin("adam", HERE, now).expect("another name");
+        attempts.begin("adam", HERE, at(now)).expect("another name");
         attempts.succeeded("eve", HERE);
-        attempts.begin("eve", HERE, now).expect("it is forgotten");
+        attempts.begin("eve", HERE, at(now)).expect("it is forgotten");
     }
 
     #[test]
@@ -200,41 +210,55 @@ mod tests {
             let attempts = Attempts::default();
             let try_at = |now| {
                 attempts.succeeded("eve", HERE);
-                attempts.begin_code("eve", known, now)
+                attempts.begin_code("eve", known, at(now))
             };
             let free = (0..100).filter(|_| try_at(NOW)).count();
             assert_eq!(free, CODE_FAILURES_FREE as usize);
             let day = (NOW..NOW + 24 * 60 * 60).filter(|it| try_at(*it)).count();
             assert!((90..120).contains(&day), "{day}");
             let tomorrow = NOW + 24 * 60 * 60;
-            assert!(!attempts.begin_code("eve", known, tomorrow - 1));
-            assert!(attempts.begin_code("eve", Some(ELSEWHERE), tomorrow), "its owner's place");
-            assert!(attempts.begin_code("adam", known, tomorrow), "another user");
+            assert!(!attempts.begin_code("eve", known, at(tomorrow - 1)));
+            assert!(attempts.begin_code("eve", Some(ELSEWHERE), at(tomorrow)), "its owner's place");
+            assert!(attempts.begin_code("adam", known, at(tomorrow)), "another user");
             attempts.code_succeeded("eve", known);
-            while attempts.begin_code("eve", known, tomorrow) {}
+            while attempts.begin_code("eve", known, at(tomorrow)) {}
             attempts.forget("eve");
-            assert!(attempts.begin_code("eve", known, tomorrow));
+            assert!(attempts.begin_code("eve", known, at(tomorrow)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_delays_nobody_and_ends_no_delay() {
+        for unix_seconds in [1_800_000_000 - YEAR_SECONDS, 1_800_000_000 + YEAR_SECONDS] {
+            let attempts = Attempts::default();
+            while attempts.begin("eve", HERE, at(NOW)).is_ok() {}
+            while attempts.begin_code("eve", None, at(NOW)) {}
+            let set = |steady_seconds| Now { steady_seconds, unix_seconds };
+            assert_eq!(attempts.begin("eve", HERE, set(NOW + 1)), Err(1));
+            assert!(!attempts.begin_code("eve", None, set(NOW + 1)));
+            attempts.begin("eve", HERE, set(NOW + 2)).expect("the wait is over");
+            assert!(attempts.begin_code("eve", None, set(NOW + 2)));
         }
     }
 
     #[test]
     fn who_fails_at_one_address_keeps_nobody_out_at_another() {
         let attempts = Attempts::default();
-        while attempts.begin("eve", HERE, NOW).is_ok() {}
+        while attempts.begin("eve", HERE, at(NOW)).is_ok() {}
         for _ in 0..50 {
-            attempts.begin("eve", ELSEWHERE, NOW).expect("nobody failed here");
+            attempts.begin("eve", ELSEWHERE, at(NOW)).expect("nobody failed here");
             attempts.succeeded("eve", ELSEWHERE);
         }
-        attempts.begin("eve", HERE, NOW).expect_err("too many failed");
+        attempts.begin("eve", HERE, at(NOW)).expect_err("too many failed");
         attempts.forget("eve");
-        attempts.begin("eve", HERE, NOW).expect("an administrator decided");
+        attempts.begin("eve", HERE, at(NOW)).expect("an administrator decided");
     }
 
     #[test]
     fn an_attempt_at_which_nobody_looked_did_not_fail() {
         let attempts = Attempts::default();
         for _ in 0..50 {
-            attempts.begin("eve", HERE, NOW).expect("none failed");
+            attempts.begin("eve", HERE, at(NOW)).expect("none failed");
             attempts.not_made("eve", HERE);
         }
     }
@@ -252,21 +276,21 @@ mod tests {
         let attempts = Attempts::default();
         for number in 0..ADDRESS_FAILURES_FREE * 3 {
             let name = format!("user{number}");
-            attempts.begin(&name, ELSEWHERE, NOW).expect("it succeeds");
+            attempts.begin(&name, ELSEWHERE, at(NOW)).expect("it succeeds");
             attempts.succeeded(&name, ELSEWHERE);
         }
         for number in 0..ADDRESS_FAILURES_FREE {
-            attempts.begin(&format!("user{number}"), HERE, NOW).expect("it is free");
+            attempts.begin(&format!("user{number}"), HERE, at(NOW)).expect("it is free");
         }
-        attempts.begin("nobody", HERE, NOW).expect_err("too many failed");
-        attempts.begin("nobody", ELSEWHERE, NOW).expect("another address");
+        attempts.begin("nobody", HERE, at(NOW)).expect_err("too many failed");
+        attempts.begin("nobody", ELSEWHERE, at(NOW)).expect("another address");
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut names = HashMap::new();
         for number in 0..REMEMBERED_MAX as u64 + 10 {
-            note(&mut names, format!("user{number}"), NOW + number / 10);
+            note(&mut names, format!("user{number}"), at(NOW + number / 10));
         }
         assert_eq!(names.len(), REMEMBERED_MAX);
         assert!(!names.contains_key("user0"));

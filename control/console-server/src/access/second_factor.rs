@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::secret::Secret;
 use crate::access::totp::{TotpSecret, base32};
+use crate::clock::Now;
 
 const RECOVERY_CODES: usize = 10;
 
@@ -103,23 +104,24 @@ fn plain(code: &str) -> String {
     kept.map(|it| it.to_ascii_lowercase()).collect()
 }
 
-/// Pending enrolments, at most one per user, in memory only.
+/// Pending enrolments, at most one per user, with their times by the steady clock. In
+/// memory only.
 #[derive(Debug, Default)]
 pub(crate) struct Enrolments(Mutex<HashMap<String, (TotpSecret, u64)>>);
 
 impl Enrolments {
     /// Starts an enrolment, which replaces an earlier one of the user.
-    pub(crate) fn begin(&self, user: &str, secret: TotpSecret, now: u64) {
+    pub(crate) fn begin(&self, user: &str, secret: TotpSecret, now: Now) {
         let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.retain(|_, (_, since)| now < *since + ENROLMENT_SECONDS_MAX);
-        begun.insert(user.to_owned(), (secret, now));
+        begun.retain(|_, (_, since)| now.steady_seconds < *since + ENROLMENT_SECONDS_MAX);
+        begun.insert(user.to_owned(), (secret, now.steady_seconds));
     }
 
     /// Returns the secret of the user's pending enrolment.
-    pub(crate) fn begun(&self, user: &str, now: u64) -> Option<TotpSecret> {
+    pub(crate) fn begun(&self, user: &str, now: Now) -> Option<TotpSecret> {
         let begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (secret, since) = begun.get(user)?;
-        (now < since + ENROLMENT_SECONDS_MAX).then(|| secret.clone())
+        (now.steady_seconds < since + ENROLMENT_SECONDS_MAX).then(|| secret.clone())
     }
 
     pub(crate) fn end(&self, user: &str) {
@@ -133,6 +135,10 @@ mod tests {
 
     /// Secret of RFC 6238, appendix B, in base64.
     const SECRET: &str = "\"MTIzNDU2Nzg5MDEyMzQ1Njc4OTA\"";
+
+    fn at(steady_seconds: u64) -> Now {
+        Now { steady_seconds, unix_seconds: 0 }
+    }
 
     fn secret() -> TotpSecret {
         serde_json::from_str(SECRET).expect("it is one")
@@ -178,14 +184,14 @@ mod tests {
     #[test]
     fn an_enrolment_waits_ten_minutes_and_gives_way_to_the_next() {
         let enrolments = Enrolments::default();
-        enrolments.begin("ann", secret(), 100);
-        assert_eq!(enrolments.begun("ann", 699), Some(secret()));
-        assert_eq!(enrolments.begun("ann", 700), None);
-        assert_eq!(enrolments.begun("bob", 100), None);
+        enrolments.begin("ann", secret(), at(100));
+        assert_eq!(enrolments.begun("ann", at(699)), Some(secret()));
+        assert_eq!(enrolments.begun("ann", at(700)), None);
+        assert_eq!(enrolments.begun("bob", at(100)), None);
         let next = TotpSecret::make().expect("random");
-        enrolments.begin("ann", next.clone(), 101);
-        assert_eq!(enrolments.begun("ann", 101), Some(next));
+        enrolments.begin("ann", next.clone(), at(101));
+        assert_eq!(enrolments.begun("ann", at(101)), Some(next));
         enrolments.end("ann");
-        assert_eq!(enrolments.begun("ann", 101), None);
+        assert_eq!(enrolments.begun("ann", at(101)), None);
     }
 }

@@ -14,7 +14,7 @@ use crate::access::{
     Asker, AuditFilter, Caller, Listed, NewToken, NewUser, Project, ProjectPatch, Token, User,
     UserPatch, tag_of,
 };
-use crate::clock::unix_seconds;
+use crate::clock::{Now, unix_seconds};
 use crate::http::body::Body;
 use crate::http::caller::{Administrator, Known, Proof};
 use crate::http::console::Console;
@@ -141,7 +141,7 @@ pub(super) async fn change_user(
             Proof::Session(secret) if known.caller.user == name && !is_disabled => Some(secret),
             _ => None,
         };
-        console.sessions.end_all_of(&name, own, unix_seconds());
+        console.sessions.end_all_of(&name, own, Now::read());
     }
     if has_password || disabled == Some(false) {
         console.attempts.forget(&name);
@@ -160,7 +160,7 @@ pub(super) async fn remove_user(
     Path(name): Path<String>,
 ) -> Answer {
     let old = console.accounts.remove_user(&name)?;
-    console.sessions.end_all_of(&name, None, unix_seconds());
+    console.sessions.end_all_of(&name, None, Now::read());
     Ok(Change::from(&shown_user(&old)).told(StatusCode::NO_CONTENT.into_response()))
 }
 
@@ -246,7 +246,7 @@ pub(super) async fn remove_token(
 
 /// Lists all sessions for administrators, and their own sessions for others.
 pub(super) async fn sessions(known: Known, State(console): Shared) -> Json<Vec<Listed>> {
-    Json(console.sessions.list(owner_of(&known.caller), unix_seconds()))
+    Json(console.sessions.list(owner_of(&known.caller), Now::read()))
 }
 
 /// Ends a session, including those of single sign-on.

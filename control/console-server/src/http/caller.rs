@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::access::{Caller, Login, Secret};
-use crate::clock::unix_seconds;
+use crate::clock::Now;
 use crate::http::console::Console;
 use crate::refusal::{Kind, Refusal};
 
@@ -73,13 +73,13 @@ impl Known {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Self, Refusal> {
-        let now = unix_seconds();
+        let now = Now::read();
         if let Some(value) = headers.get(header::AUTHORIZATION) {
             // The name of the authentication scheme is case-insensitive (RFC 9110, section 11.1).
             let parts = value.to_str().ok().and_then(|it| it.trim().split_once(' '));
             let bearer = parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             let secret = Secret::shown(bearer.map_or("", |(_, secret)| secret).trim());
-            let caller = console.accounts.caller_of_token(&secret, now);
+            let caller = console.accounts.caller_of_token(&secret, now.unix_seconds);
             let caller = caller.ok_or_else(|| {
                 Refusal::new(Kind::Unauthorized, "the token is unknown or has expired")
             })?;
@@ -101,7 +101,7 @@ impl Known {
 
     /// Returns the caller with current rights, or `None` if the credentials are no longer valid.
     pub(super) fn now(&self, console: &Console) -> Option<Caller> {
-        let now = unix_seconds();
+        let now = Now::read();
         match &self.proof {
             Proof::Session(secret) | Proof::Foreign(secret)
                 if !console.sessions.goes_on(secret, now) =>
@@ -112,7 +112,7 @@ impl Known {
             // The rules may have changed.
             Proof::Session(_) if console.accounts.must_enrol(&self.caller.user) => None,
             Proof::Session(_) => console.accounts.caller_of_user(&self.caller.user),
-            Proof::Token(secret) => console.accounts.caller_of_token(secret, now),
+            Proof::Token(secret) => console.accounts.caller_of_token(secret, now.unix_seconds),
         }
     }
 }
@@ -125,7 +125,7 @@ impl InSession {
     ) -> Result<Self, Refusal> {
         let nobody = || Refusal::new(Kind::Unauthorized, "not logged in");
         let secret = cookie(headers).ok_or_else(nobody)?;
-        let login = console.sessions.find(&secret, unix_seconds()).ok_or_else(nobody)?;
+        let login = console.sessions.find(&secret, Now::read()).ok_or_else(nobody)?;
         let caller = match &login.foreign {
             Some(caller) => caller.clone(),
             None => console.accounts.caller_of_user(&login.user).ok_or_else(nobody)?,

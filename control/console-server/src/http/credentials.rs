@@ -1,7 +1,7 @@
 //! Verification of passwords, with counting of failed attempts.
 
 use crate::access::{Asker, NotHashed, PasswordHash};
-use crate::clock::unix_seconds;
+use crate::clock::Now;
 use crate::http::console::{Console, Peer};
 use crate::refusal::{Kind, Refusal};
 
@@ -32,7 +32,7 @@ fn not_hashed(why: &NotHashed) -> Refusal {
 }
 
 pub(super) fn begin_attempt(console: &Console, name: &str, peer: Peer) -> Result<(), Refusal> {
-    console.attempts.begin(name, peer.0, unix_seconds()).map_err(|seconds| {
+    console.attempts.begin(name, peer.0, Now::read()).map_err(|seconds| {
         let what = format!("too many failed attempts; wait {seconds} s");
         Refusal::wait(&what, seconds)
     })

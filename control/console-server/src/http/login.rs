@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::{Asker, Caller, Login, UserPatch, is_name};
-use crate::clock::unix_seconds;
+use crate::clock::Now;
 use crate::http::body::Body;
 use crate::http::caller::{COOKIE, Enrolled, InSession, check_origin, session_cookie};
 use crate::http::console::{Console, Peer};
@@ -183,17 +183,17 @@ pub(super) async fn change_password(
     console.attempts.succeeded(&name, peer.0);
     let password = Some(new_password(&console, &asker, "new", asked.new).await?);
     console.accounts.change_user(&name, UserPatch { password, ..UserPatch::default() }, None)?;
-    let now = unix_seconds();
+    let now = Now::read();
     let sessions_ended = console.sessions.end_all_of(&name, Some(&session.secret), now);
     let tokens = console.accounts.tokens(Some(&name));
-    let tokens = tokens.iter().filter(|it| it.expires > now).count();
+    let tokens = tokens.iter().filter(|it| it.expires > now.unix_seconds).count();
     Ok(Json(PasswordChanged { sessions_ended, tokens }).into_response())
 }
 
 fn begin(console: &Console, name: &str, peer: Peer) -> Result<Response, Refusal> {
     let nobody = || Refusal::new(Kind::Unauthorized, "the user was deleted");
     let caller = console.accounts.caller_of_user(name).ok_or_else(nobody)?;
-    let begun = console.sessions.begin(name, peer.0, unix_seconds());
+    let begun = console.sessions.begin(name, peer.0, Now::read());
     let (secret, login) = begun.map_err(|error| Refusal::internal(&error))?;
     if console.accounts.note_login(name, peer.0) {
         // Do not wait for the disk. If the record is lost, only the user's priority for password

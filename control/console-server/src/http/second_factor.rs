@@ -15,7 +15,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::access::{AccountError, Asker, CodeKind, Rules, SecondFactor, TotpSecret};
-use crate::clock::unix_seconds;
+use crate::clock::Now;
 use crate::http::accounts::{expected, tagged};
 use crate::http::body::Body;
 use crate::http::caller::{Administrator, InSession};
@@ -105,7 +105,7 @@ pub(super) async fn look_at_code(
     let Some(user) = user.filter(|it| it.second_factor.is_some()) else {
         return Ok(Looked::NotNeeded);
     };
-    let now = unix_seconds();
+    let now = Now::read();
     // An attacker who knows the password gains nothing from many addresses, and does not delay the
     // user at known networks.
     let known = user.is_known_at(peer.0).then_some(peer.0);
@@ -114,7 +114,7 @@ pub(super) async fn look_at_code(
     }
     let accounts = Arc::clone(&console.accounts);
     let owner = name.to_owned();
-    let take = move || accounts.take_code(&owner, &code.unwrap_or_default(), now);
+    let take = move || accounts.take_code(&owner, &code.unwrap_or_default(), now.unix_seconds);
     let taken = tokio::task::spawn_blocking(take).await;
     match taken.map_err(|error| Refusal::internal(&error.into()))? {
         Ok(kind) => {
@@ -160,7 +160,7 @@ pub(super) async fn begin(
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or("console");
     let uri = secret.uri(&name, host).map_err(failed)?;
     let shown = SecondFactorSecret { secret: secret.reveal().map_err(failed)?, uri };
-    console.enrolments.begin(&name, secret, unix_seconds());
+    console.enrolments.begin(&name, secret, Now::read());
     Ok(Change::to(&json!({FIELD: "enrolment begun"})).told(Json(shown).into_response()))
 }
 
@@ -173,11 +173,11 @@ pub(super) async fn confirm(
     Body(asked): Body<SecondFactorConfirm>,
 ) -> Result<Response, Refusal> {
     let name = own_name(&session)?;
-    let now = unix_seconds();
+    let now = Now::read();
     let nothing = || Refusal::new(Kind::Conflict, "no enrolment is in progress; start again");
     let secret = console.enrolments.begun(&name, now).ok_or_else(nothing)?;
     begin_attempt(&console, &name, peer)?;
-    let confirmed = SecondFactor::confirm(secret, &asked.code, now);
+    let confirmed = SecondFactor::confirm(secret, &asked.code, now.unix_seconds);
     let confirmed = confirmed.map_err(|error| Refusal::internal(&error))?;
     let Some((factor, recovery_codes)) = confirmed else { return Ok(wrong_code(&Looked::Wrong)) };
     console.attempts.succeeded(&name, peer.0);
@@ -228,7 +228,7 @@ pub(super) async fn reset(
         return Err(Refusal::new(Kind::Conflict, what));
     }
     remove(&console, &name).await?;
-    console.sessions.end_all_of(&name, None, unix_seconds());
+    console.sessions.end_all_of(&name, None, Now::read());
     console.attempts.forget(&name);
     let change = Change::between(&json!({FIELD: true}), &json!({FIELD: false}));
     Ok(change.told(StatusCode::NO_CONTENT.into_response()))

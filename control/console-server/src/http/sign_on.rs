@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::clock::unix_seconds;
+use crate::clock::Now;
 use crate::http::caller::{cookie_named, session_cookie};
 use crate::http::console::{Console, Peer};
 use crate::http::recorded::Actor;
@@ -40,7 +40,7 @@ pub(super) async fn ways(State(console): State<Arc<Console>>) -> Json<Ways> {
 /// Redirects the browser to the provider.
 pub(super) async fn begin(State(console): State<Arc<Console>>) -> Response {
     let begun = match sign_on_of(&console) {
-        Ok(sign_on) => sign_on.begin(unix_seconds()).await,
+        Ok(sign_on) => sign_on.begin(Now::read()).await,
         Err(refusal) => return refusal.into_response(),
     };
     match begun {
@@ -71,7 +71,7 @@ pub(super) async fn finish(
     };
     let cookie = cookie_named(&headers, COOKIE).unwrap_or_default();
     let parameters = parameters(request.uri().query().unwrap_or_default());
-    let now = unix_seconds();
+    let now = Now::read();
     let caller = match parameters {
         Some(parameters) => sign_on.finish(&cookie, &parameters, now).await,
         None => Err(anyhow::anyhow!("cannot parse the response of the identity provider")),

@@ -20,6 +20,7 @@ use super::id_token::Claims;
 use super::options::SignOnOptions;
 use super::provider::{Code, Provider, encoded, texts};
 use crate::access::{Caller, Secret, is_name};
+use crate::clock::Now;
 
 /// Path of the callback.
 pub(crate) const CALLBACK_PATH: &str = "/console/v1/oidc/callback";
@@ -57,6 +58,7 @@ struct Pending {
     state: String,
     nonce: String,
     verifier: String,
+    /// Of the steady clock. Another process cannot open the cookie.
     begun: u64,
 }
 
@@ -82,10 +84,11 @@ impl SignOn {
         }))
     }
 
-    pub(crate) async fn begin(&self, now: u64) -> anyhow::Result<Begun> {
+    pub(crate) async fn begin(&self, now: Now) -> anyhow::Result<Begun> {
         let endpoint = self.provider.authorization().await?;
         let made = || Secret::make().map(|it| it.reveal().to_owned());
-        let pending = Pending { state: made()?, nonce: made()?, verifier: made()?, begun: now };
+        let begun = now.steady_seconds;
+        let pending = Pending { state: made()?, nonce: made()?, verifier: made()?, begun };
         let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, pending.verifier.as_bytes()));
         let query = encoded(&[
             ("response_type", "code"),
@@ -109,10 +112,10 @@ impl SignOn {
         &self,
         cookie: &str,
         parameters: &[(String, String)],
-        now: u64,
+        now: Now,
     ) -> anyhow::Result<Caller> {
         let pending = self.opened(cookie).context("no login was started in this browser")?;
-        let is_young = now.saturating_sub(pending.begun) <= LOGIN_SECONDS_MAX;
+        let is_young = now.steady_seconds.saturating_sub(pending.begun) <= LOGIN_SECONDS_MAX;
         ensure!(is_young, "the login timed out");
         let one = |name: &str| {
             let mut found = parameters.iter().filter(|(it, _)| it == name);
@@ -138,7 +141,7 @@ impl SignOn {
             verifier: &pending.verifier,
             nonce: &pending.nonce,
             redirect: &self.redirect,
-            now,
+            now: now.unix_seconds,
         });
         self.caller_of(&claims.await?)
     }

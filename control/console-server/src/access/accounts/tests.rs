@@ -123,7 +123,9 @@ fn a_token_may_no_more_than_its_owner_now() {
     accounts.change_user("bob", limited, None).expect("it is possible");
     let now = caller(NOW).expect("it is valid");
     assert_eq!((now.role, now.projects), (Role::Viewer, vec!["bank".to_owned()]));
-    assert_eq!(accounts.tokens(Some("bob"))[0].last_used, Some(NOW));
+    let last_used = || accounts.tokens(Some("bob"))[0].last_used;
+    assert_eq!(last_used(), Some(NOW));
+    assert!(caller(NOW - 3600).is_some() && last_used() == Some(NOW - 3600), "the clock was set");
     assert!(accounts.remove_token(&token.id, Some("ann")).is_err());
     accounts.remove_token(&token.id, Some("bob")).expect("it is his");
     assert!(caller(NOW).is_none());
