@@ -92,10 +92,6 @@ impl RunFolder {
         &self.path
     }
 
-    pub fn raw_path(&self) -> PathBuf {
-        self.path.join(RAW)
-    }
-
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }

@@ -26,7 +26,7 @@ pub use row::{
     Latency, LatencyKind, NOPM, RECORDS_PER_S, REPORTS_PER_MINUTE, Row, Series, Slice, StoreUse,
     Strip, Suite, Time, Validity,
 };
-pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share, is_headline};
+pub use rules::{CPU_FOR_EACH_IO, Circumstances, apply, generator_share};
 pub use schema::schema;
 pub use statistics::{Estimate, SteadyState, median};
 pub use summary::{Summary, summarise};

@@ -6,7 +6,6 @@ use super::{Options, Profile};
 
 /// A run, as seen by its suites.
 #[derive(Clone, Debug)]
-#[allow(dead_code, reason = "suites that overwrite and record come next")]
 pub(crate) struct Session {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,

@@ -21,10 +21,6 @@ impl Pattern {
         matches!(self, Self::SequentialWrite | Self::RandomWrite)
     }
 
-    pub fn is_random(self) -> bool {
-        matches!(self, Self::RandomRead | Self::RandomWrite)
-    }
-
     /// Returns the name for table headings.
     pub fn title(self) -> &'static str {
         match self {
