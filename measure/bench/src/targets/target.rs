@@ -57,7 +57,9 @@ impl fmt::Display for Durability {
 /// Resources of a target, released when dropped.
 pub(crate) trait Backing {
     /// Returns the memory or disk space of the data, if known.
-    fn used_bytes(&self) -> Result<Option<u64>>;
+    fn used_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Returns the bytes that are still to be reduced in the background.
     fn pending_bytes(&self) -> Result<u64> {

@@ -185,11 +185,7 @@ pub(crate) mod tests {
 
     struct Nothing;
 
-    impl Backing for Nothing {
-        fn used_bytes(&self) -> anyhow::Result<Option<u64>> {
-            Ok(None)
-        }
-    }
+    impl Backing for Nothing {}
 
     fn target(access: Access, size_bytes: u64) -> Target {
         let durability = Durability { after_kill: AfterKill::NoServer, survives_power_loss: false };

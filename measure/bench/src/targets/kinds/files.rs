@@ -165,11 +165,7 @@ impl Drop for LoopDevice {
 /// A device given by the user. It is kept, but its contents are not.
 struct Destroyed;
 
-impl Backing for Destroyed {
-    fn used_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-}
+impl Backing for Destroyed {}
 
 /// Creates a target on the start of a device that was checked to be free.
 pub(super) fn destroyed(device: &Path, size_bytes: u64) -> Result<Target> {

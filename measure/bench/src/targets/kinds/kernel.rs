@@ -110,11 +110,7 @@ impl Module {
     }
 }
 
-impl Backing for Module {
-    fn used_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-}
+impl Backing for Module {}
 
 impl Drop for Module {
     fn drop(&mut self) {
@@ -158,11 +154,7 @@ pub(super) fn null_blk(size_bytes: u64) -> Result<(Traits, Box<dyn Backing>)> {
     Ok((traits(device, false), Box::new(own)))
 }
 
-impl Backing for NullBlk {
-    fn used_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-}
+impl Backing for NullBlk {}
 
 impl Drop for NullBlk {
     fn drop(&mut self) {

@@ -20,7 +20,7 @@ use servers::Threads;
 use crate::targets::device::check_is_free;
 use crate::targets::fio;
 use crate::targets::measure::calibrate;
-use crate::targets::target::{Access, AfterKill, Backing, Durability, Target, Traits};
+use crate::targets::target::{Access, Backing, Target, Traits};
 
 /// Kind of target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -358,14 +358,10 @@ fn missing_engine(engine: &str) -> Option<String> {
 
 struct Nothing;
 
-impl Backing for Nothing {
-    fn used_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-}
+impl Backing for Nothing {}
 
 fn nothing() -> (Traits, Box<dyn Backing>) {
-    let durability = Durability { after_kill: AfterKill::NoServer, survives_power_loss: false };
+    let durability = files::IN_KERNEL_MEMORY;
     let traits = Traits { access: Access::Nothing, durability, reduces: false, device: None };
     (traits, Box::new(Nothing))
 }
