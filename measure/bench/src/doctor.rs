@@ -240,12 +240,7 @@ mod tests {
     use super::*;
 
     fn findings(reason: Option<&str>) -> Findings {
-        let skip = |reason: &str| Skip {
-            suite: results::Suite::Peers,
-            case: "randread".to_owned(),
-            target: "brd".to_owned(),
-            reason: reason.to_owned(),
-        };
+        let skip = |reason| Skip::new(results::Suite::Peers, "randread", "brd", reason);
         Findings {
             host: Host::default(),
             memory_available_bytes: 1,

@@ -230,12 +230,7 @@ pub(crate) fn sort_out(
         }
         match spec.missing(place) {
             None => targets.push(Rc::new(LazyTarget::new(spec, place.clone()))),
-            Some(reason) => skipped.push(Skip {
-                suite,
-                case: "all cases".to_owned(),
-                target: spec.to_string(),
-                reason,
-            }),
+            Some(reason) => skipped.push(Skip::new(suite, "all cases", spec, reason)),
         }
     }
     (targets, skipped)

@@ -178,12 +178,7 @@ fn has_folder_on_device(spec: &Spec) -> bool {
 }
 
 fn skip(case: &str, target: &str, reason: &str) -> Skip {
-    Skip {
-        suite: Suite::Cpio,
-        case: case.to_owned(),
-        target: target.to_owned(),
-        reason: reason.to_owned(),
-    }
+    Skip::new(Suite::Cpio, case, target, reason)
 }
 
 fn is_wanted(arguments: &Arguments, name: &str) -> bool {

@@ -57,11 +57,9 @@ pub(super) fn add<'plan>(
 ) {
     let (wanted, missing): (Vec<_>, Vec<_>) =
         Backend::ALL.into_iter().partition(|backend| backend.missing().is_none());
-    plan.skipped.extend(missing.into_iter().map(|backend| Skip {
-        suite: Suite::Durability,
-        case: "durable writes".to_owned(),
-        target: backend.to_string(),
-        reason: backend.missing().unwrap_or_default(),
+    plan.skipped.extend(missing.into_iter().map(|backend| {
+        let reason = backend.missing().unwrap_or_default();
+        Skip::new(Suite::Durability, "durable writes", backend, reason)
     }));
     let bench = Rc::new(Bench { wanted: wanted.clone(), made: RefCell::new(None) });
     let time = Duration::from_secs_f64(seconds_told.unwrap_or(seconds(session.profile)));

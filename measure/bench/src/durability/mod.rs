@@ -62,12 +62,7 @@ pub(crate) fn plan<'plan>(
     let wants = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut plan = Plan::default();
     if let Some(reason) = crate::targets::missing_programs() {
-        plan.skipped.push(Skip {
-            suite: Suite::Durability,
-            case: "all cases".to_owned(),
-            target: "all targets".to_owned(),
-            reason,
-        });
+        plan.skipped.push(Skip::new(Suite::Durability, "all cases", "all targets", reason));
         return Ok(plan);
     }
     if wants(Part::Flush) {

@@ -75,8 +75,8 @@ pub(super) fn add<'plan>(
     let size_bytes = size_told.unwrap_or(size_bytes);
     for reached in Reached::ALL {
         if let Some(reason) = reached.missing() {
-            let (case, target) = (case_name(Snapshots::EachSecond), reached.to_string());
-            plan.skipped.push(Skip { suite: Suite::Durability, case, target, reason });
+            let case = case_name(Snapshots::EachSecond);
+            plan.skipped.push(Skip::new(Suite::Durability, case, reached, reason));
             continue;
         }
         let bench = Rc::new(Bench { reached, size_bytes, made: RefCell::new(None) });

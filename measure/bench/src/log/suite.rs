@@ -125,12 +125,9 @@ pub(crate) fn plan<'plan>(
     for backend in backends {
         match backend.missing(&place) {
             None => benches.push(Rc::new(Bench::new(backend, memory_bytes, (arguments, session)))),
-            Some(reason) => plan.skipped.push(Skip {
-                suite: Suite::Log,
-                case: "log".to_owned(),
-                target: backend.to_string(),
-                reason,
-            }),
+            Some(reason) => {
+                plan.skipped.push(Skip::new(Suite::Log, "log", backend, reason));
+            }
         }
     }
     for repeat in 0..session.profile.repeats() {

@@ -69,12 +69,7 @@ fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
 pub(super) fn add_eight_volumes<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
     let target = "volume attached";
     if let Some(reason) = missing(&[Ability::BlockDevices]) {
-        plan.skipped.push(Skip {
-            suite: Suite::Peers,
-            case: EIGHT_CASE.to_owned(),
-            target: target.to_owned(),
-            reason,
-        });
+        plan.skipped.push(Skip::new(Suite::Peers, EIGHT_CASE, target, reason));
         return;
     }
     let window = window(session.profile);

@@ -160,12 +160,8 @@ fn add_jobs<'plan>(
     let (targets, skipped) = sort_out(Suite::Peers, specs, &place);
     plan.skipped.extend(skipped);
     if let Some(reason) = CoresAwake::missing() {
-        plan.skipped.push(Skip {
-            suite: Suite::Peers,
-            case: "all cases".to_owned(),
-            target: format!("all targets{AWAKE_SUFFIX}"),
-            reason,
-        });
+        let awake = format!("all targets{AWAKE_SUFFIX}");
+        plan.skipped.push(Skip::new(Suite::Peers, "all cases", awake, reason));
     }
     let memory_bytes = memory_bytes(&targets);
     let mut random = Random::new(session.seed);

@@ -77,12 +77,9 @@ pub(super) fn add<'plan>(session: &'plan Session, plan: &mut Plan<'plan>) {
             None => {
                 benches.push(Rc::new(Bench { spec, scale: extent.scale, made: RefCell::new(None) }))
             }
-            Some(reason) => plan.skipped.push(Skip {
-                suite: Suite::Peers,
-                case: "pgbench".to_owned(),
-                target: spec.to_string(),
-                reason,
-            }),
+            Some(reason) => {
+                plan.skipped.push(Skip::new(Suite::Peers, "pgbench", spec, reason));
+            }
         }
     }
     let memory_bytes = benches.iter().map(|bench| bench.spec.memory_bytes(&place)).sum();

@@ -51,12 +51,9 @@ pub(super) fn add<'plan>(
             None => {
                 disks.push(Rc::new(Disk { spec, place: place.clone(), made: RefCell::new(None) }))
             }
-            Some(reason) => plan.skipped.push(Skip {
-                suite: Suite::Peers,
-                case: "all cases".to_owned(),
-                target: spec.to_string(),
-                reason,
-            }),
+            Some(reason) => {
+                plan.skipped.push(Skip::new(Suite::Peers, "all cases", spec, reason));
+            }
         }
     }
     let memory_bytes = disks.iter().map(|disk| disk.spec.memory_bytes(place)).sum();

@@ -212,8 +212,7 @@ pub(crate) fn plan<'plan>(
 }
 
 fn skip(spec: &Spec, reason: String) -> Skip {
-    let (suite, case) = (Suite::Placement, "all cases".to_owned());
-    Skip { suite, case, target: spec.to_string(), reason }
+    Skip::new(Suite::Placement, "all cases", spec, reason)
 }
 
 /// Shared state of all steps.

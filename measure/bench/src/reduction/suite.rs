@@ -116,12 +116,8 @@ pub(crate) fn plan<'plan>(
         };
         for kind in TARGETS {
             if let Some(reason) = Spec::from(kind.clone()).missing(&place(data_bytes)) {
-                plan.skipped.push(Skip {
-                    suite: Suite::Reduction,
-                    case: source.to_string(),
-                    target: kind.to_string(),
-                    reason,
-                });
+                let case = source.to_string();
+                plan.skipped.push(Skip::new(Suite::Reduction, case, kind, reason));
             }
         }
         let task = Task { arguments, session, source, data_bytes };

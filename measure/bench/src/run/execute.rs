@@ -216,8 +216,7 @@ mod tests {
     fn what_is_skipped_is_on_record_with_its_reason() {
         let (_place, mut folder) = new_folder();
         let reason = "no zram in this kernel".to_owned();
-        let (case, target) = ("randread".to_owned(), "zram".to_owned());
-        let skipped = vec![Skip { suite: Suite::Peers, case, target, reason: reason.clone() }];
+        let skipped = vec![Skip::new(Suite::Peers, "randread", "zram", &*reason)];
         execute_until(Plan { steps: vec![], skipped }, &mut folder, || false).expect("is done");
         let row = folder.rows().next().expect("it was recorded");
         assert_eq!(row.validity, Validity::Skipped(reason));

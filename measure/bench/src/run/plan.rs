@@ -78,6 +78,17 @@ pub(crate) struct Skip {
     pub(crate) reason: String,
 }
 
+impl Skip {
+    pub(crate) fn new(
+        suite: Suite,
+        case: impl Into<String>,
+        target: impl ToString,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self { suite, case: case.into(), target: target.to_string(), reason: reason.into() }
+    }
+}
+
 /// Formats skipped cases, one line for each reason: cases that are skipped on the same targets for
 /// the same reason share a line.
 pub(crate) fn skips_text(skips: &[Skip]) -> Vec<String> {
@@ -129,12 +140,7 @@ mod tests {
 
     #[test]
     fn cases_that_are_skipped_for_one_reason_share_a_line() {
-        let skip = |case: &str, target: &str, reason: &str| Skip {
-            suite: Suite::Cpio,
-            case: case.to_owned(),
-            target: target.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let skip = |case, target, reason| Skip::new(Suite::Cpio, case, target, reason);
         let skips = [
             skip("sort", "volume NBD", "no files"),
             skip("sort", "ring", "no files"),

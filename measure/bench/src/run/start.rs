@@ -105,12 +105,10 @@ fn plan_all<'plan>(
                 plan.steps.extend(part.steps);
                 plan.skipped.extend(part.skipped);
             }
-            Err(error) if suites.len() > 1 => plan.skipped.push(Skip {
-                suite: suite.suite(),
-                case: "all cases".to_owned(),
-                target: "all targets".to_owned(),
-                reason: format!("{error:#}"),
-            }),
+            Err(error) if suites.len() > 1 => {
+                let reason = format!("{error:#}");
+                plan.skipped.push(Skip::new(suite.suite(), "all cases", "all targets", reason));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -164,12 +164,7 @@ pub(crate) fn plan<'plan>(
 }
 
 fn skip(part: Part, target: &str, reason: &str) -> Skip {
-    Skip {
-        suite: Suite::Sql,
-        case: part.name().to_owned(),
-        target: target.to_owned(),
-        reason: reason.to_owned(),
-    }
+    Skip::new(Suite::Sql, part.name(), target, reason)
 }
 
 /// Common parameters of the parts.

@@ -246,8 +246,7 @@ fn add_clones<'plan>(bench: &Rc<Bench<'plan>>, plan: &mut Plan<'plan>) {
 }
 
 fn skip(target: &str, reason: String) -> Skip {
-    let (suite, case) = (Suite::Tpcc, "all cases".to_owned());
-    Skip { suite, case, target: target.to_owned(), reason }
+    Skip::new(Suite::Tpcc, "all cases", target, reason)
 }
 
 /// Returns the reason why databases run on the host and not in separate virtual machines.
