@@ -12,8 +12,7 @@ fn row(application: &str, cores: u32, cycles: f64) -> Row {
     let mut row = Row::new(Suite::Cpio, format!("{application} cores={cores}"), "disk");
     row.params.insert(APPLICATION.to_owned(), json!(application));
     row.params.insert(CORES.to_owned(), json!(cores));
-    let figures = [(CPIO_CYCLES, cycles), (UTILISATION_SHARE, 0.5), (FREQUENCY_HZ, 2.4e9)];
-    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    row.add_figures([(CPIO_CYCLES, cycles), (UTILISATION_SHARE, 0.5), (FREQUENCY_HZ, 2.4e9)]);
     row
 }
 

@@ -183,6 +183,16 @@ impl Row {
         HEADLINES.into_iter().find_map(|name| Some((name, *measures.get(name)?)))
     }
 
+    /// Adds parameters, by name.
+    pub fn add_params<'a>(&mut self, params: impl IntoIterator<Item = (&'a str, Value)>) {
+        self.params.extend(params.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// Adds figures, by name with unit.
+    pub fn add_figures<'a>(&mut self, figures: impl IntoIterator<Item = (&'a str, f64)>) {
+        self.figures.extend(figures.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
+
     /// Adds a flag unless it is present.
     pub fn flag(&mut self, text: impl Into<String>) {
         let text = text.into();

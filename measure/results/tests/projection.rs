@@ -157,8 +157,7 @@ fn rows_become_sweeps_of_medians_target_by_target() {
         let mut row = Row::new(Suite::Cpio, format!("a cores={cores}"), target);
         row.params.insert(APPLICATION.to_owned(), json!("a"));
         row.params.insert(CORES.to_owned(), json!(cores));
-        let figures = [(CPIO_CYCLES, cycles), (UTILISATION_SHARE, 0.5), (FREQUENCY_HZ, 2e9)];
-        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        row.add_figures([(CPIO_CYCLES, cycles), (UTILISATION_SHARE, 0.5), (FREQUENCY_HZ, 2e9)]);
         row
     };
     let rows = [row("x", 1, 10.0), row("x", 1, 30.0), row("x", 1, 20.0), row("y", 2, 5.0)];

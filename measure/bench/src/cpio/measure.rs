@@ -79,7 +79,7 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
     row.repeat = extent.repeat;
     row.time.started_unix_ms = crate::run::unix_ms(started);
     row.time.duration_s = spent.elapsed_s;
-    let params = [
+    row.add_params([
         (APPLICATION, json!(application.name)),
         ("stands_for", json!(application.stands_for)),
         (CORES, json!(extent.cores)),
@@ -88,8 +88,7 @@ pub(super) fn measure(application: &Application, lazy: &LazyTarget, extent: Exte
         ("durability", json!(target.durability().to_string())),
         ("ios_counted_at", json!(target.counted_at())),
         (MEMORY_BANDWIDTH, json!(bandwidth_text(&bandwidth))),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
     fill_in(&mut row, &spent, &idle, requests)?;
     if bandwidth.is_ok() {
         note_bandwidth(&mut row, moved, requests);
@@ -136,11 +135,10 @@ fn bandwidth_text(bandwidth: &Result<Bandwidth>) -> String {
 
 fn note_bandwidth(row: &mut Row, moved_bytes: f64, requests: DeviceIo) {
     let stored_bytes = (requests.read_sectors + requests.write_sectors) as f64 * SECTOR_BYTES;
-    let figures = [
+    row.add_figures([
         ("memory_bytes_per_s", moved_bytes / row.time.duration_s),
         ("memory_bytes_per_stored_byte", moved_bytes / stored_bytes),
-    ];
-    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    ]);
 }
 
 fn workdir(
@@ -179,7 +177,7 @@ fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Re
     let total_s = spent.total_s() - baseline_s;
     let rest_s = spent.rest_s() - baseline_s;
     let cycles = |seconds: f64| seconds * hz / sectors;
-    let figures = [
+    row.add_figures([
         (CPIO_CYCLES, cycles(total_s)),
         ("cpio_without_driver_cycles", cycles(total_s - spent.driver_s)),
         ("application_cycles", cycles(spent.application_s)),
@@ -197,8 +195,7 @@ fn fill_in(row: &mut Row, spent: &Spent, idle: &Spent, requests: DeviceIo) -> Re
         ("idle_machine_cores", idle.total_s() / idle.elapsed_s),
         ("idle_store_cores", idle.store_s / idle.elapsed_s),
         ("device_bytes_per_s", sectors * SECTOR_BYTES / spent.elapsed_s),
-    ];
-    row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    ]);
     row.device = Some(requests);
     row.cpu = Some(Cpu {
         user_s: spent.user_s,

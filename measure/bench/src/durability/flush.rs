@@ -137,13 +137,12 @@ fn row(load: &Load, written: &writers::Written) -> Result<Row> {
     let mut row = Row::new(Suite::Durability, case_name(load.writers), load.backend.to_string());
     row.repeat = load.repeat;
     row.time.duration_s = written.elapsed.as_secs_f64();
-    let params = [
+    row.add_params([
         ("op", json!("durable write")),
         ("block_bytes", json!(BLOCK_BYTES)),
         ("writers", json!(load.writers)),
         ("data", json!("random")),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
     row.latency = Some(written.latencies.recorded(LatencyKind::Service)?);
     let ops = written.latencies.count();
     let iops = ops as f64 / written.elapsed.as_secs_f64();

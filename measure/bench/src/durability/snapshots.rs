@@ -148,15 +148,14 @@ impl Bench {
         row.repeat = load.repeat;
         let seconds = load.time.as_secs_f64();
         row.time.duration_s = seconds;
-        let params = [
+        row.add_params([
             ("op", json!("overwrite")),
             ("block_bytes", json!(BLOCK_BYTES)),
             ("pattern", json!("rand")),
             ("data", json!("random")),
             ("snapshots", json!(load.snapshots == Snapshots::EachSecond)),
             ("working_bytes", json!(self.size_bytes)),
-        ];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         row.latency = Some(latencies.recorded(LatencyKind::Service)?);
         let ops = latencies.count();
         let iops = ops as f64 / seconds;

@@ -134,9 +134,11 @@ mod tests {
     fn row(depth: u64, bytes_per_s: f64) -> Row {
         let case = format!("read 65536 jobs=1 depth={depth}");
         let mut row = Row::new(Suite::Fusion, case, "volume attached");
-        let params =
-            [("rw", json!("read")), ("block_bytes", json!(65_536)), ("queue_depth", json!(depth))];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        row.add_params([
+            ("rw", json!("read")),
+            ("block_bytes", json!(65_536)),
+            ("queue_depth", json!(depth)),
+        ]);
         let iops = bytes_per_s / 65_536.0;
         row.app = Some(Io { ops: 1, bytes: 1, iops, bytes_per_s });
         row.figures.insert("device_iops".to_owned(), iops * 2.0);

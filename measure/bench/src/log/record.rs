@@ -89,12 +89,11 @@ pub(crate) fn delivery_row(target: &str, delivery: Delivery, meter: &Meter) -> R
             row.figures.insert(format!("{DELIVERY_NS}{percentile}"), ns);
         }
     }
-    let params = [
+    row.add_params([
         ("op", json!("delivery")),
         ("messages_per_s", json!(messages_per_s)),
         ("message_bytes", json!(MESSAGE_BYTES)),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
     if operations_per_s < f64::from(messages_per_s) * RATE_SHARE_MIN {
         row.flag("the target did not keep up with the rate");
     }
@@ -121,13 +120,12 @@ pub(crate) fn fan_out_row(target: &str, fan_out: FanOut, consumed: Consumed) -> 
         (CONSUMED_MOST, consumed.most_bytes),
     ];
     row.figures.extend(figures.map(|(name, bytes)| (name.to_owned(), per_s(bytes))));
-    let params = [("op", json!("consume")), ("consumers", json!(consumers))];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    row.add_params([("op", json!("consume")), ("consumers", json!(consumers))]);
     row
 }
 
 fn add_params(row: &mut Row, about: About<'_>, load: &Load) {
-    let params = [
+    row.add_params([
         ("mix", json!(load.mix.to_string())),
         ("reads_percent", json!(load.mix.reads_percent())),
         ("threads", json!(load.thread_count())),
@@ -141,8 +139,7 @@ fn add_params(row: &mut Row, about: About<'_>, load: &Load) {
         ("preconditioned", json!(true)),
         ("data", json!(load.data.name())),
         ("sync", json!(load.sync == Sync::EachAppend)),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
 }
 
 fn add_figures(row: &mut Row, measured: &Measured, all: &Meter) {

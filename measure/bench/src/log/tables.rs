@@ -169,8 +169,7 @@ mod tests {
     fn row(mix: &str, total: f64, repeat: u32) -> Row {
         let mut row = Row::new(Suite::Log, format!("{mix} threads=1 closed"), "volume embedded");
         row.repeat = repeat;
-        let params = [("loop", json!("closed")), ("mix", json!(mix)), ("threads", json!(1))];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        row.add_params([("loop", json!("closed")), ("mix", json!(mix)), ("threads", json!(1))]);
         row.figures.insert(MESSAGES_TOTAL.to_owned(), total);
         row.figures.insert("append_service_ns_p50".to_owned(), 9000.0);
         row

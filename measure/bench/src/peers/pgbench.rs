@@ -150,21 +150,19 @@ impl Bench {
         row.repeat = repeat;
         row.time.duration_s = elapsed.as_secs_f64();
         row.time.started_unix_ms = crate::run::unix_ms(std::time::SystemTime::now() - elapsed);
-        let params = [
+        row.add_params([
             ("op", json!("pgbench")),
             ("clients", json!(rush.clients)),
             ("scale", json!(self.scale)),
             ("durability", json!(made.target.durability().to_string())),
-        ];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         row.cpu = Some(cpu);
         let gap_ns = load.commits.longest_gap().as_secs_f64() * 1e9;
-        let figures = [
+        row.add_figures([
             (TRANSACTIONS_PER_S, load.transactions_per_s),
             ("latency_ns_mean", load.latency_ns_mean),
             ("longest_gap_ns", gap_ns),
-        ];
-        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         if !is_quiet {
             row.flag(BUSY_FLAG);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Result, ensure};
 use results::placement::{Climb, FAST_USED_BYTES, Next, Placement, Workload};
 use results::{Cpu, LatencyKind, REPORTS_PER_MINUTE, Row, Strip, Suite, Validity};
-use serde_json::{Value, json};
+use serde_json::json;
 use system::processor_seconds;
 
 use super::engines::{session_settings, temporary_work};
@@ -155,19 +155,17 @@ impl Task {
         row.time.ramp_s = ramp.as_secs_f64();
         row.time.duration_s = (window.end - window.begin).as_secs_f64();
         row.latency = reported.service.recorded(LatencyKind::Service).ok();
-        let figures = [
+        row.add_figures([
             (REPORTS_PER_MINUTE, per_minute),
             (temporary_work(running.engine).figure, temporary_each),
-        ];
-        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
-        let params = [
+        ]);
+        row.add_params([
             ("engine", json!(running.engine.name())),
             ("warehouses", json!(warehouses)),
             ("loop", json!("closed")),
             ("session_settings", json!(session_settings(running.engine))),
             ("durability", json!(running.survives)),
-        ];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         if idle_users > 0 {
             row.flag("a user completed no report; use more --seconds");
         }
@@ -184,13 +182,12 @@ impl Task {
 /// Sets the row's name, the same on every target: `orders, logs only, users=4`.
 fn name(row: &mut Row, engine: Engine, (workload, place): (Workload, &Where), detail: &str) {
     row.case = case(engine.name(), workload, place.placement, detail);
-    let params: [(&str, Value); 4] = [
+    row.add_params([
         ("workload_kind", json!(workload.name())),
         ("placement", json!(place.placement.name())),
         ("fast", json!(place.fast)),
         ("slow", json!(place.slow)),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
 }
 
 /// Creates the row of the best number of users, with the space used on fast storage.

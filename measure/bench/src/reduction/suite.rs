@@ -234,13 +234,12 @@ impl<'plan> Task<'plan> {
     fn row(&self, target: &str, op: &str, repeat: u32) -> Row {
         let mut row = Row::new(Suite::Reduction, self.source.to_string(), target);
         row.repeat = repeat;
-        let params = [
+        row.add_params([
             ("op", json!(op)),
             ("data", json!(self.source.to_string())),
             ("layout", json!(self.source.layout())),
             ("reduction", json!("full")),
-        ];
-        row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         row
     }
 }

@@ -93,12 +93,11 @@ impl Many {
         record::add_used(&mut row, ran.used);
         row.time.duration_s = ran.kept_up.as_secs_f64();
         let per_s = |count: u64, time: Duration| count as f64 / time.as_secs_f64();
-        let figures = [
+        row.add_figures([
             (RECORDS_PER_S, per_s(ran.records, ran.kept_up)),
             (ROWS_PER_S, per_s(ran.rows, ran.kept_up)),
             (TAKEN_IN_PER_S, per_s(ran.records, ran.taken_in)),
-        ];
-        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         row.app = Some(Io {
             ops: ran.records,
             bytes: ran.records * RECORD_BYTES as u64,

@@ -21,7 +21,7 @@ pub(super) fn row(
 ) -> Row {
     let mut row = Row::new(Suite::Sql, case, target);
     row.repeat = repeat;
-    row.params.extend(params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    row.add_params(params.iter().cloned());
     // Everything is written before queries start.
     row.params.insert("preconditioned".to_owned(), json!(true));
     cores.flag().into_iter().for_each(|flag| row.flag(flag));

@@ -57,7 +57,7 @@ pub(crate) fn row(about: &About, load: &Load, measured: &[Measured]) -> Row {
         Pacing::Thinking => "thinking",
         Pacing::Open { .. } => "open",
     };
-    let params = [
+    row.add_params([
         ("workload", json!("TPC-C-derived")),
         ("mix", json!(load.mix.name())),
         ("loop", json!(loop_name)),
@@ -83,8 +83,7 @@ pub(crate) fn row(about: &About, load: &Load, measured: &[Measured]) -> Row {
         ("data_seed", json!(about.seed_of_data)),
         ("seed", json!(load.seed)),
         ("durability", json!(about.durability)),
-    ];
-    row.params.extend(params.map(|(name, value)| (name.to_owned(), value)));
+    ]);
     add_rates(&mut row, measured);
     add_latencies(&mut row, load, measured);
     if let Some(reason) = void_because(measured) {
@@ -110,7 +109,7 @@ fn add_rates(row: &mut Row, measured: &[Measured]) {
         figures.push(("new_orders_by_driver", by_driver.iter().sum::<u64>() as f64));
         figures.push(("missed", measured.iter().map(|it| it.missed).sum::<u64>() as f64));
     }
-    row.figures.extend(figures.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    row.add_figures(figures);
 }
 
 fn add_latencies(row: &mut Row, load: &Load, measured: &[Measured]) {

@@ -504,7 +504,7 @@ impl<'plan> Bench<'plan> {
         let (one, files) = (shared.one_used_bytes as f64, shared.one_file_bytes as f64);
         let before = shared.used_bytes_before as f64;
         let after = shared.used_bytes_after as f64;
-        let figures = [
+        row.add_figures([
             ("one_used_bytes", one),
             ("one_file_bytes", files),
             ("used_bytes_before", before),
@@ -513,8 +513,7 @@ impl<'plan> Bench<'plan> {
             ("reduction_of_one", files / one),
             ("reduction_before", files * f64::from(count) / before),
             ("reduction_after", shared.file_bytes_after as f64 / after),
-        ];
-        row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        ]);
         mark_length(&mut row, &load);
         Ok(row)
     }

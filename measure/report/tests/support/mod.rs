@@ -62,7 +62,7 @@ fn cpio(repeat: u32) -> Vec<Row> {
             let case = format!("{application} cores={cores}");
             let mut row = row(Suite::Cpio, &case, target, &params);
             row.repeat = repeat;
-            let figures = [
+            row.add_figures([
                 ("cpio_cycles", cycles * factor),
                 ("utilisation_share", 0.7),
                 ("frequency_hz", 2.4e9),
@@ -74,8 +74,7 @@ fn cpio(repeat: u32) -> Vec<Row> {
                 ("system_s", 20.0),
                 ("idle_s", 6.0),
                 ("io_wait_s", 2.0),
-            ];
-            row.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+            ]);
             rows.push(row);
         }
     }
