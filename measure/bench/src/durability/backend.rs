@@ -11,9 +11,10 @@ use system::{
     Ability, Daemon, Interruption, Mounted, NbdClient, Tool, attach, attach_with, missing,
 };
 
-use super::setup::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, start_daemon};
 use super::writers::{Storage, Writer};
 use crate::contents::{Contents, Data};
+use crate::targets::OwnDaemon;
 
 /// Size of the range that a writer overwrites.
 const SHARE_BYTES: u64 = 16 << 20;
@@ -91,7 +92,7 @@ pub(super) struct Backends {
 impl Backends {
     pub(super) fn new(wanted: &[Backend]) -> Result<Self> {
         let folder = DiskFolder::new()?;
-        let daemon = OwnDaemon::start(&folder, POOL_BYTES)?;
+        let daemon = start_daemon(&folder, POOL_BYTES)?;
         let mut backends = Self { ext4: None, devices: Vec::new(), daemon, folder };
         for &backend in wanted {
             backends.make(backend).with_context(|| format!("cannot make {backend}"))?;

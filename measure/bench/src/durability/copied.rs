@@ -14,10 +14,11 @@ use system::{Ability, Interruption, NbdClient, Request, attach, missing};
 use volumes::{Engine, EngineOptions, Volume, VolumeSpec};
 
 use super::rest::Rest;
-use super::setup::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, start_daemon};
 use crate::aligned::Aligned;
 use crate::contents::{Contents, Data};
 use crate::pool::Place;
+use crate::targets::OwnDaemon;
 
 const VOLUME: &str = "bench";
 const PIECE_BYTES: usize = 1 << 20;
@@ -107,7 +108,7 @@ impl Copied {
 
     fn served(reached: Reached, size_bytes: u64) -> Result<Self> {
         let folder = DiskFolder::new()?;
-        let daemon = OwnDaemon::start(&folder, pool_bytes(size_bytes))?;
+        let daemon = start_daemon(&folder, pool_bytes(size_bytes))?;
         let words = format!("volume create {VOLUME} --size {size_bytes} --sector 4096");
         daemon.get().memlane(&words)?;
         let device = match reached {

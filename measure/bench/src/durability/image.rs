@@ -11,9 +11,10 @@ use system::{Daemon, Interruption, NbdClient, Random, Request};
 
 use super::disk::{DirectFile, forget_cached, stored_bytes};
 use super::rest::Rest;
-use super::setup::{DiskFolder, OwnDaemon};
+use super::setup::{DiskFolder, start_daemon};
 use super::writers::BLOCK_BYTES;
 use crate::run::{Cost, Plan, Profile, Session, Step, unix_ms};
+use crate::targets::OwnDaemon;
 
 pub(super) const VOLUME: &str = "volume of class image";
 pub(super) const DISK: &str = "disk, direct I/O";
@@ -87,7 +88,7 @@ struct Round {
 impl Round {
     fn new(size_bytes: u64, repeat: u32, seed: u64) -> Result<Self> {
         let folder = DiskFolder::new()?;
-        let daemon = OwnDaemon::start(&folder, pool_bytes(size_bytes))?;
+        let daemon = start_daemon(&folder, pool_bytes(size_bytes))?;
         let words = format!("volume create bench --size {size_bytes} --durability image");
         daemon.get().memlane(&words)?;
         let disk_file = DirectFile::new(folder.path().join("direct"), size_bytes);

@@ -20,7 +20,7 @@ use results::Suite;
 
 use crate::run::{Plan, Session, Skip};
 
-pub(crate) use setup::{DiskFolder, OwnDaemon};
+pub(crate) use setup::{DiskFolder, start_daemon};
 pub(crate) use tables::describe;
 
 /// The parts of the suite.

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use system::{Ability, Daemon, Interruption, missing};
+use system::{Ability, Daemon, missing};
 use tempfile::TempDir;
+
+use crate::targets::OwnDaemon;
 
 /// Folder on the reference disk, as in other suites.
 const DISK_FOLDER: &str = "/var/tmp";
@@ -31,40 +33,16 @@ impl DiskFolder {
     }
 }
 
-/// A daemon that is shut down cleanly when dropped.
-pub(crate) struct OwnDaemon(Option<Daemon>);
-
-impl OwnDaemon {
-    /// Starts a daemon with journal and images in `folder` and a pool of at least this size.
-    pub(crate) fn start(folder: &DiskFolder, pool_bytes: u64) -> Result<Self> {
-        let path = folder.path().display();
-        let no_fuse = if can_attach() { "" } else { "--no-fuse" };
-        let flags = format!(
-            "--journal-dir {path}/journal --images-store {} --images-save-at-stop false {no_fuse}",
-            folder.images().display()
-        );
-        let pool_size = format!("{}MiB", pool_bytes.div_ceil(2 << 20) * 2);
-        Ok(Self(Some(Daemon::start_flagged(pool_size, flags)?)))
-    }
-
-    pub(crate) fn get(&self) -> &Daemon {
-        self.0.as_ref().expect("it goes only when this is dropped")
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut Daemon {
-        self.0.as_mut().expect("it goes only when this is dropped")
-    }
-}
-
-impl Drop for OwnDaemon {
-    fn drop(&mut self) {
-        let _cleaning_up = Interruption::begin_to_clean_up();
-        if let Some(daemon) = self.0.take()
-            && let Err(error) = daemon.finish()
-        {
-            eprintln!("cannot stop a daemon cleanly: {error:#}");
-        }
-    }
+/// Starts a daemon with journal and images in `folder` and a pool of at least this size.
+pub(crate) fn start_daemon(folder: &DiskFolder, pool_bytes: u64) -> Result<OwnDaemon> {
+    let path = folder.path().display();
+    let no_fuse = if can_attach() { "" } else { "--no-fuse" };
+    let flags = format!(
+        "--journal-dir {path}/journal --images-store {} --images-save-at-stop false {no_fuse}",
+        folder.images().display()
+    );
+    let pool_size = format!("{}MiB", pool_bytes.div_ceil(2 << 20) * 2);
+    Ok(OwnDaemon::new(Daemon::start_flagged(pool_size, flags)?))
 }
 
 /// Returns whether volumes can be block devices here.

@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use system::{Ability, Background, Tool, free_address, missing, product_path, wait_for};
 
 use super::drive::Sync;
-use crate::durability::{DiskFolder, OwnDaemon};
+use crate::durability::{DiskFolder, start_daemon};
+use crate::targets::OwnDaemon;
 
 /// Environment variable with the folder of Apache Kafka's jars.
 const KAFKA_VARIABLE: &str = "MEMLANE_KAFKA_LIBS";
@@ -116,7 +117,7 @@ impl Broker {
                 (Process::Memlane(system::Broker::start(&flags)?), None)
             }
             (BrokerKind::Memlane, Sync::EachAppend) => {
-                let daemon = OwnDaemon::start(&folder, pool_bytes)?;
+                let daemon = start_daemon(&folder, pool_bytes)?;
                 let flags = "--log warn --topic-default memlane.durability=journal";
                 let broker = system::Broker::on_daemon(&daemon.get().run_dir(), flags)?;
                 (Process::Memlane(broker), Some(daemon))

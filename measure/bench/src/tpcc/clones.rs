@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use system::database::{Postgres, Server};
-use system::{Ability, Daemon, Interruption, Mounted, Tool, attach, missing, wait_for};
+use system::{Ability, Daemon, Mounted, Tool, attach, missing, wait_for};
 use tempfile::TempDir;
 
 use super::database::{Database, Engine};
@@ -14,7 +14,7 @@ use super::instance_set::{Host, folder_bytes, size_bytes};
 use super::load::{Extent, load};
 use super::postgresql::Postgresql;
 use crate::run::show_part;
-use crate::targets::missing_programs;
+use crate::targets::{OwnDaemon, missing_programs};
 
 /// Name in reports.
 pub(super) const TARGET: &str = "clones of a volume attached + ext4";
@@ -53,22 +53,23 @@ pub(super) fn missing_here() -> Option<String> {
 pub(super) fn measure(count: u32, extent: Extent, run: &Load) -> Result<Shared> {
     let postgres = Postgres::find()?;
     let pool_size = format!("{}MiB", pool_bytes(extent.warehouses, count) >> 20);
-    let daemon = OwnDaemon(Some(Daemon::start_sized(pool_size, "")?));
+    let own = OwnDaemon::new(Daemon::start_sized(pool_size, "")?);
+    let daemon = own.get();
     let size_bytes = size_bytes(extent.warehouses);
     let words = format!("volume create {ORIGINAL} --size {size_bytes} --sector 4096");
-    daemon.get().memlane(&words)?;
-    let one_file_bytes = load_original(daemon.get(), extent)?;
-    let one_used_bytes = daemon.reduced()?;
+    daemon.memlane(&words)?;
+    let one_file_bytes = load_original(daemon, extent)?;
+    let one_used_bytes = reduced(daemon)?;
     let mut instances = Vec::new();
     for number in 1..=count {
         show_part(&format!("cloning {number} of {count}"));
         let name = format!("clone-{number}");
-        daemon.get().memlane(&format!("clone {ORIGINAL} {name}"))?;
-        let mount = Mount::new(daemon.get(), &name)?;
+        daemon.memlane(&format!("clone {ORIGINAL} {name}"))?;
+        let mount = Mount::new(daemon, &name)?;
         let server = Server::open(&postgres, &mount.folder())?;
         instances.push(CloneInstance { server, mount });
     }
-    let used_bytes_before = daemon.used_bytes()?;
+    let used_bytes_before = used_bytes(daemon)?;
     let database = |instance: &CloneInstance| -> Box<dyn Database> {
         Box::new(Postgresql::of(&instance.server))
     };
@@ -79,7 +80,7 @@ pub(super) fn measure(count: u32, extent: Extent, run: &Load) -> Result<Shared> 
         instance.server.query("postgres", "CHECKPOINT")?;
         file_bytes_after += folder_bytes(&instance.mount.folder())?;
     }
-    let used_bytes_after = daemon.reduced()?;
+    let used_bytes_after = reduced(daemon)?;
     Ok(Shared {
         one_used_bytes,
         one_file_bytes,
@@ -140,36 +141,16 @@ impl Mount {
     }
 }
 
-/// The daemon, shut down cleanly when dropped.
-struct OwnDaemon(Option<Daemon>);
-
-impl OwnDaemon {
-    fn get(&self) -> &Daemon {
-        self.0.as_ref().expect("it goes only when this is dropped")
-    }
-
-    fn used_bytes(&self) -> Result<u64> {
-        Ok(self.get().status()?.pool.used_bytes)
-    }
-
-    /// Returns the pool's used memory after all reduction.
-    fn reduced(&self) -> Result<u64> {
-        show_part("waiting until data reduction is complete");
-        wait_for("data reduction to complete", REDUCTION_TIME_LIMIT, || {
-            std::thread::sleep(Duration::from_millis(100));
-            Ok(self.get().status()?.pool.pending_bytes == 0)
-        })?;
-        self.used_bytes()
-    }
+/// Returns the pool's used memory after all reduction.
+fn reduced(daemon: &Daemon) -> Result<u64> {
+    show_part("waiting until data reduction is complete");
+    wait_for("data reduction to complete", REDUCTION_TIME_LIMIT, || {
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(daemon.status()?.pool.pending_bytes == 0)
+    })?;
+    used_bytes(daemon)
 }
 
-impl Drop for OwnDaemon {
-    fn drop(&mut self) {
-        let _cleaning_up = Interruption::begin_to_clean_up();
-        if let Some(daemon) = self.0.take()
-            && let Err(error) = daemon.finish()
-        {
-            crate::output::progress(&format!("cannot stop a daemon cleanly: {error:#}"));
-        }
-    }
+fn used_bytes(daemon: &Daemon) -> Result<u64> {
+    Ok(daemon.status()?.pool.used_bytes)
 }

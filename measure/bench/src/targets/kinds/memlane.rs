@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use results::DeviceIo;
-use system::{Ability, Daemon, Interruption, attach, missing, product, product_path};
+use system::{Ability, Daemon, attach, missing, product, product_path};
 use tempfile::TempDir;
 
 use super::Place;
 use crate::targets::device::kernel_name;
+use crate::targets::own_daemon::OwnDaemon;
 use crate::targets::target::{Access, AfterKill, Backing, Durability, Traits};
 
 const VOLUME: &str = "bench";
@@ -44,7 +45,7 @@ pub fn missing_programs() -> Option<String> {
 
 /// Fields are dropped in order.
 struct Volume {
-    daemon: Option<Daemon>,
+    daemon: OwnDaemon,
     starter: Vec<String>,
     /// Folder of the daemon's journal and images.
     _folder: Option<TempDir>,
@@ -56,8 +57,8 @@ impl Volume {
             Some(_) => "--no-fuse",
             None => "",
         };
-        let daemon = Daemon::start_sized(pool_size(place), flags)?;
-        let own = Self { daemon: Some(daemon), starter: Vec::new(), _folder: None };
+        let daemon = OwnDaemon::new(Daemon::start_sized(pool_size(place), flags)?);
+        let own = Self { daemon, starter: Vec::new(), _folder: None };
         own.make_volume(place, "")?;
         Ok((own, VOLUME))
     }
@@ -75,8 +76,8 @@ impl Volume {
             "--journal-dir {path}/journal --images-store {path}/images \
              --images-save-at-stop false"
         );
-        let daemon = Daemon::start_flagged(pool_size(place), flags)?;
-        let own = Self { daemon: Some(daemon), starter: Vec::new(), _folder: Some(folder) };
+        let daemon = OwnDaemon::new(Daemon::start_flagged(pool_size(place), flags)?);
+        let own = Self { daemon, starter: Vec::new(), _folder: Some(folder) };
         own.make_volume(place, "--durability journal")?;
         Ok((own, VOLUME))
     }
@@ -89,7 +90,7 @@ impl Volume {
     }
 
     fn daemon(&self) -> &Daemon {
-        self.daemon.as_ref().expect("it goes only when this is dropped")
+        self.daemon.get()
     }
 }
 
@@ -118,17 +119,6 @@ impl Backing for Volume {
 
     fn starter(&self) -> &[String] {
         &self.starter
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        let _cleaning_up = Interruption::begin_to_clean_up();
-        if let Some(daemon) = self.daemon.take()
-            && let Err(error) = daemon.finish()
-        {
-            eprintln!("cannot stop a daemon cleanly: {error:#}");
-        }
     }
 }
 
