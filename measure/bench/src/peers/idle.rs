@@ -1,15 +1,15 @@
 //! Resource consumption of idle servers.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, ensure};
 use results::{Row, Suite};
 use serde_json::json;
-use system::{Ability, Daemon, Interruption, attach, missing, processor_seconds_of_threads};
+use system::{Ability, Daemon, attach, missing, processor_seconds_of_threads};
 
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step, unix_ms};
-use crate::targets::{CpuMeter, LazyTarget};
+use crate::targets::{CpuMeter, LazyTarget, stay_idle};
 
 pub(super) const CASE: &str = "idle";
 
@@ -20,7 +20,6 @@ const EIGHT_CASE: &str = "idle with 8 volumes attached";
 const VOLUMES: u32 = 8;
 const POOL_SIZE: &str = "256MiB";
 const POOL_BYTES: u64 = 256 << 20;
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time before the window, for earlier requests to complete.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -53,7 +52,7 @@ pub(super) fn step<'plan>(
 }
 
 fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
-    pass(SETTLING)?;
+    stay_idle(SETTLING)?;
     let mut watches = Vec::new();
     for target in targets.iter().filter_map(|target| target.opened()) {
         let ids = target.server_ids();
@@ -61,7 +60,7 @@ fn watch(targets: &[Rc<LazyTarget>], window: Duration) -> Result<Vec<Row>> {
             watches.push((target.name(), Watch::start(ids)?));
         }
     }
-    pass(window)?;
+    stay_idle(window)?;
     watches.iter().map(|(name, watch)| watch.row(CASE, name)).collect()
 }
 
@@ -99,11 +98,11 @@ fn watch_eight(target: &str, window: Duration) -> Result<Row> {
         daemon.memlane(&format!("volume create idle{number} --size 16MiB"))?;
         attach(&daemon, &format!("idle{number}"))?;
     }
-    pass(SETTLING)?;
+    stay_idle(SETTLING)?;
     let ids = daemon.serving_ids();
     ensure!(!ids.is_empty(), "the daemon does not run");
     let watch = Watch::start(ids)?;
-    pass(window)?;
+    stay_idle(window)?;
     let row = watch.row(EIGHT_CASE, target)?;
     daemon.finish()?;
     Ok(row)
@@ -143,14 +142,4 @@ impl Watch {
 
 fn seconds_of(ids: &[u32]) -> Result<f64> {
     ids.iter().map(|id| processor_seconds_of_threads(*id)).sum()
-}
-
-/// Waits without doing work.
-fn pass(time: Duration) -> Result<()> {
-    let deadline = Instant::now() + time;
-    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        ensure!(!Interruption::is_asked_for(), "interrupted while watching what is idle");
-        std::thread::sleep(left.min(LOOK_INTERVAL));
-    }
-    Ok(())
 }

@@ -7,8 +7,8 @@ use results::{Circumstances, Row, RunFolder, StepKey, StepRecord, Validity};
 use system::Interruption;
 
 use super::progress::Progress;
-use super::steal::ProcessorTime;
 use super::{Plan, Skip, Step, host};
+use crate::targets::Machine;
 
 /// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +75,15 @@ fn measured(
     must_stop: &impl Fn() -> bool,
 ) -> Option<Vec<Row>> {
     let (started, begun) = (unix_ms(SystemTime::now()), Instant::now());
-    let before = ProcessorTime::now();
+    let before = Machine::read().ok();
     let mut rows = match (step.measure)() {
         Ok(rows) => rows,
         Err(_) if must_stop() => return None,
         Err(error) => vec![failed(step, &error)],
     };
-    let steal_share = before.zip(ProcessorTime::now()).map(|(a, b)| a.steal_share_until(b));
+    let spent = before.zip(Machine::read().ok()).map(|(before, now)| now.since(&before));
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let steal_share = steal_share.unwrap_or(0.0);
+    let steal_share = spent.map_or(0.0, |spent| spent.steal_share());
     let circumstances = Circumstances { cores, last_level_cache_bytes, steal_share };
     for row in &mut rows {
         // If the suite did not record its time, the whole step counts.

@@ -7,7 +7,7 @@ use std::path::Path;
 use results::Host;
 use system::Tool;
 
-use super::steal::ProcessorTime;
+use crate::targets::Machine;
 
 /// Describes the machine of a run. Takes several milliseconds.
 pub(crate) fn describe() -> Host {
@@ -29,7 +29,7 @@ pub(crate) fn describe() -> Host {
         transparent_huge_pages: line("/sys/kernel/mm/transparent_hugepage/enabled")
             .map(|text| chosen(&text)),
         load_average: load.split_whitespace().take(3).filter_map(|it| it.parse().ok()).collect(),
-        steal_share: ProcessorTime::now().map(|time| time.steal_share_since_boot()),
+        steal_share: Machine::read().ok().map(|since_boot| since_boot.steal_share()),
     }
 }
 

@@ -14,7 +14,6 @@ mod probes;
 mod progress;
 mod session;
 mod start;
-mod steal;
 
 pub(crate) use execute::unix_ms;
 pub(crate) use host::describe as describe_host;

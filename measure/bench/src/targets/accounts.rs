@@ -6,13 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use system::{Interruption, processor_seconds};
+use anyhow::{Result, ensure};
 
-use crate::targets::cpu::Machine;
+use crate::targets::cpu::{Machine, seconds_of, stay_idle};
 use crate::targets::cpu_group::{CpuBackend, CpuGroup};
-
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Process groups of a measurement.
 #[derive(Debug)]
@@ -108,7 +105,7 @@ impl Accounts {
                 .collect::<Result<_>>()?,
             application_s: self.application.seconds()?,
             driver_s: if is_one_count { 0.0 } else { self.driver.seconds()? },
-            store_s: self.store_seconds()?,
+            store_s: seconds_of(&self.server_ids)?,
             by_groups_s: self.backend().machine_seconds(),
             at: Instant::now(),
         })
@@ -141,19 +138,7 @@ impl Accounts {
     /// Measures the idle consumption over `window`.
     pub fn idle(&self, window: Duration) -> Result<Spent> {
         let before = self.open()?;
-        let deadline = Instant::now() + window;
-        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            ensure!(!Interruption::is_asked_for(), "interrupted while watching an idle machine");
-            std::thread::sleep(left.min(LOOK_INTERVAL));
-        }
+        stay_idle(window)?;
         self.since(&before)
-    }
-
-    fn store_seconds(&self) -> Result<f64> {
-        let mut seconds = 0.0;
-        for id in &self.server_ids {
-            seconds += processor_seconds(*id).context("a server of the target is gone")?;
-        }
-        Ok(seconds)
     }
 }

@@ -55,14 +55,20 @@ impl CpuMeter {
     }
 }
 
+/// Waits without doing work, for what is idle to be watched.
+pub(crate) fn stay_idle(time: Duration) -> Result<()> {
+    let deadline = Instant::now() + time;
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        ensure!(!Interruption::is_asked_for(), "interrupted while watching an idle machine");
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    Ok(())
+}
+
 /// Returns the mean number of busy cores during `window`.
 fn busy_cores(window: Duration) -> Result<f64> {
     let meter = CpuMeter::start(&[])?;
-    let deadline = Instant::now() + window;
-    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        ensure!(!Interruption::is_asked_for(), "interrupted while watching an idle machine");
-        std::thread::sleep(left.min(Duration::from_millis(100)));
-    }
+    stay_idle(window)?;
     let (cpu, elapsed) = meter.finish()?;
     Ok((cpu.user_s + cpu.system_s + cpu.interrupts_s) / elapsed.as_secs_f64())
 }
@@ -113,6 +119,15 @@ impl Machine {
         self.user_s + self.system_s + self.interrupts_s
     }
 
+    pub(crate) fn all_s(&self) -> f64 {
+        self.busy_s() + self.io_wait_s + self.idle_s + self.steal_s
+    }
+
+    /// Returns the share of all time that other guests of the host took, 0 to 1.
+    pub(crate) fn steal_share(&self) -> f64 {
+        if self.steal_s > 0.0 { self.steal_s / self.all_s() } else { 0.0 }
+    }
+
     /// Parses a line. Guest time is already included in `user`.
     fn parse(text: &str, name: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
@@ -149,12 +164,9 @@ impl Machine {
     }
 }
 
-fn seconds_of(ids: &[u32]) -> Result<f64> {
-    let mut seconds = 0.0;
-    for id in ids {
-        seconds += processor_seconds(*id).context("the server has exited")?;
-    }
-    Ok(seconds)
+/// Returns the processor time of server processes.
+pub(crate) fn seconds_of(ids: &[u32]) -> Result<f64> {
+    ids.iter().map(|id| processor_seconds(*id).context("the server has exited")).sum()
 }
 
 #[cfg(test)]
@@ -177,6 +189,16 @@ mod tests {
         assert_eq!(Machine::parse(text, "cpu"), Some(expected));
         assert_eq!(Machine::parse(text, "cpu0"), None);
         assert_eq!(Machine::parse(text, "cpu1"), None);
+    }
+
+    #[test]
+    fn steal_is_a_share_and_guests_are_not_counted_twice() {
+        let machine = |text| Machine::parse(text, "cpu").expect("a good line");
+        let before = machine("cpu  1000 0 0 8000 0 0 0 1000 500 500\n");
+        let after = machine("cpu  2000 0 0 16000 0 0 0 2000 900 900\n");
+        assert_eq!(before.steal_share(), 0.1);
+        assert_eq!(after.since(&before).steal_share(), 0.1);
+        assert_eq!(Machine::default().steal_share(), 0.0);
     }
 
     #[test]

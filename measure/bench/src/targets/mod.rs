@@ -23,8 +23,8 @@ mod vmstat;
 
 pub use accounts::{Accounts, Opening, Spent};
 pub use awake::CoresAwake;
-pub(crate) use cpu::Machine;
 pub use cpu::{CpuMeter, wait_until_idle};
+pub(crate) use cpu::{Machine, stay_idle};
 pub use cpu_group::{CpuBackend, CpuGroup};
 pub use device::{check_is_free, counts, since as counts_since};
 pub use kinds::{Kind, Layout, Place, Spec, daemon_counts, missing_programs};

@@ -117,7 +117,7 @@ impl Look {
 
     fn since(&self, before: &Self) -> Second {
         let spent = self.machine.since(&before.machine);
-        let all_s = spent.busy_s() + spent.io_wait_s + spent.idle_s + spent.steal_s;
+        let all_s = spent.all_s();
         let share = |part_s: f64| if all_s > 0.0 { part_s / all_s } else { 0.0 };
         let elapsed_s = (self.at - before.at).as_secs_f64();
         Second {
@@ -126,7 +126,7 @@ impl Look {
             system: share(spent.system_s + spent.interrupts_s),
             io_wait: share(spent.io_wait_s),
             idle: share(spent.idle_s),
-            steal: share(spent.steal_s),
+            steal: spent.steal_share(),
             in_bytes_per_s: (self.in_kib - before.in_kib) * 1024.0 / elapsed_s,
             out_bytes_per_s: (self.out_kib - before.out_kib) * 1024.0 / elapsed_s,
             running: self.running,
