@@ -131,9 +131,8 @@ impl FioStep {
         row.generator_share = Some(measured.generator_share);
         let outcome = measured.outcome;
         let mut figure = |name: &str, value: f64| row.figures.insert(name.to_owned(), value);
-        let busy_s = measured.cpu.user_s + measured.cpu.system_s + measured.cpu.interrupts_s;
         let ops = outcome.io.ops as f64;
-        figure(CPU_FOR_EACH_IO, busy_s * 1e9 / ops);
+        figure(CPU_FOR_EACH_IO, measured.cpu.busy_s() * 1e9 / ops);
         if let Some(device) = measured.device {
             let requests = device.read_requests + device.write_requests;
             figure("device_iops", requests as f64 / outcome.duration_s);

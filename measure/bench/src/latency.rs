@@ -1,5 +1,7 @@
 //! Latency histograms with low memory use.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use results::LatencyKind;
@@ -22,6 +24,10 @@ impl Latencies {
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
+    }
+
+    pub(crate) fn record_time(&mut self, time: Duration) {
+        self.record(nanoseconds_in(time));
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -81,6 +87,11 @@ impl Latencies {
     }
 }
 
+/// Returns the whole nanoseconds, or the largest number for a time of centuries.
+pub(crate) fn nanoseconds_in(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Returns the next larger number with three significant bits.
 fn bound_above(value: u64) -> u64 {
     let bits = 64 - value.leading_zeros();
@@ -91,7 +102,7 @@ fn bound_above(value: u64) -> u64 {
 /// Returns the number of requests that took at least this long, accurate to an eighth. Used by
 /// tests.
 #[cfg(test)]
-pub(crate) fn count_from(latency: &results::Latency, least: std::time::Duration) -> u64 {
+pub(crate) fn count_from(latency: &results::Latency, least: Duration) -> u64 {
     let is_long = |(bound, _): &&(u64, u64)| u128::from(*bound) > least.as_nanos();
     latency.histogram.iter().filter(is_long).map(|(_, count)| count).sum()
 }

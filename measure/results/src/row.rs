@@ -360,3 +360,10 @@ pub struct Cpu {
     /// Part of it by the processes that serve the target; kernel threads are in the rest.
     pub server_s: f64,
 }
+
+impl Cpu {
+    /// Returns the time that was spent on work of this machine.
+    pub fn busy_s(&self) -> f64 {
+        self.user_s + self.system_s + self.interrupts_s
+    }
+}

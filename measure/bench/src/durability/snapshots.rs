@@ -209,7 +209,7 @@ fn overwrite(copied: &Copied, size_bytes: u64, load: &Load) -> Result<Latencies>
             return Ok(latencies);
         }
         way.overwrite(offset_bytes, block)?;
-        latencies.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        latencies.record_time(begun.elapsed());
     }
 }
 

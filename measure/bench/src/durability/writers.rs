@@ -97,7 +97,7 @@ fn write_until(mut writer: Writer, deadline: Instant, seed: u64) -> Result<Laten
         let offset_bytes = writer.share.start + places.below(blocks) * BLOCK_BYTES;
         writer.storage.write(offset_bytes, contents.next())?;
         writer.storage.flush()?;
-        latencies.record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        latencies.record_time(begun.elapsed());
         if Instant::now() >= deadline || Interruption::is_asked_for() {
             return Ok(latencies);
         }

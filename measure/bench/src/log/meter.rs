@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use results::{Latency, LatencyKind, Slice};
 
-use crate::latency::Latencies;
+use crate::latency::{Latencies, nanoseconds_in};
 
 /// Slice length: enough for hundreds of operations, short enough to show hiccups.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -89,12 +89,12 @@ impl Meter {
         if sent < self.window.begin {
             return;
         }
-        let service_ns = nanoseconds(answered - sent);
+        let service_ns = nanoseconds_in(answered - sent);
         self.service.record(service_ns);
         self.service_ns += service_ns;
         let mut shown_ns = service_ns;
         if let Some(due) = due {
-            shown_ns = nanoseconds(answered.saturating_duration_since(due));
+            shown_ns = nanoseconds_in(answered.saturating_duration_since(due));
             self.intended.record(shown_ns);
         }
         self.slices[slice].saturating_record(shown_ns);
@@ -109,7 +109,7 @@ impl Meter {
             Spent::Generating => &mut self.generating_ns,
             Spent::Waiting => &mut self.waiting_ns,
         };
-        *total += nanoseconds(ended - begun);
+        *total += nanoseconds_in(ended - begun);
     }
 
     /// Adds another thread's measurements of the same window.
@@ -161,7 +161,7 @@ impl Meter {
     /// Returns the same for overlapping operations, whose times do not add up: relative to the
     /// total time of `threads`.
     pub(crate) fn generator_share_of(&self, threads: usize) -> f64 {
-        let had_ns = nanoseconds(self.window.length).saturating_mul(threads as u64);
+        let had_ns = nanoseconds_in(self.window.length).saturating_mul(threads as u64);
         self.generating_ns as f64 / (had_ns as f64).max(1.0)
     }
 
@@ -185,10 +185,6 @@ impl Meter {
 
 fn share(part: u64, rest: u64) -> f64 {
     part as f64 / ((part + rest) as f64).max(1.0)
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

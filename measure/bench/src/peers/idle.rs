@@ -133,8 +133,8 @@ impl Watch {
         row.params.insert("op".to_owned(), json!("idle"));
         row.params.insert("processes".to_owned(), json!(self.ids.len()));
         row.figures.insert(CORE_PERCENT.to_owned(), used_s / seconds * 100.0);
-        let busy_s = cpu.user_s + cpu.system_s + cpu.interrupts_s;
-        row.figures.insert("idle_machine_core_percent".to_owned(), busy_s / seconds * 100.0);
+        let busy_percent = cpu.busy_s() / seconds * 100.0;
+        row.figures.insert("idle_machine_core_percent".to_owned(), busy_percent);
         row.cpu = Some(cpu);
         Ok(row)
     }

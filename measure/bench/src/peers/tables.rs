@@ -166,7 +166,7 @@ fn cpu(rows: &[&Row], target: &str, case: &str) -> (String, String) {
         if let Some((cpu, app)) = row.cpu.zip(row.app) {
             seconds += row.time.duration_s;
             ops += app.ops as f64;
-            busy_s += cpu.user_s + cpu.system_s + cpu.interrupts_s;
+            busy_s += cpu.busy_s();
             server_s += cpu.server_s;
         }
     }

@@ -144,8 +144,7 @@ impl Disk {
         let bytes_per_s = iops * block as f64;
         row.app = Some(Io { ops, bytes: ops * block, iops, bytes_per_s });
         row.latency = Some(outcome.latencies.recorded(LatencyKind::Service)?);
-        let busy_s = cpu.user_s + cpu.system_s + cpu.interrupts_s;
-        row.figures.insert(CPU_FOR_EACH_IO.to_owned(), busy_s * 1e9 / ops as f64);
+        row.figures.insert(CPU_FOR_EACH_IO.to_owned(), cpu.busy_s() * 1e9 / ops as f64);
         row.cpu = Some(cpu);
         if !is_quiet {
             row.flag(BUSY_FLAG);

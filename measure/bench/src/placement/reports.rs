@@ -152,8 +152,7 @@ fn sum_up(window: Window, users: &[UserDone], used: i64, mut faults: Vec<String>
     let mut service = Latencies::new();
     let mut by_second = vec![0; window.whole_seconds()];
     for ended in users.iter().flat_map(|user| &user.ended) {
-        let ns = (ended.answered - ended.sent).as_nanos();
-        service.record(u64::try_from(ns).unwrap_or(u64::MAX));
+        service.record_time(ended.answered - ended.sent);
         if let Some(second) = window.second(ended.answered) {
             by_second[second] += 1;
         }

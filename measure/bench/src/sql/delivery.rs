@@ -259,8 +259,7 @@ fn offset_in(row: &[u8]) -> Option<u64> {
 
 fn record(latencies: &mut Latencies, times: Times, number: u64) {
     if number >= times.first {
-        let latency = Instant::now().saturating_duration_since(times.due(number));
-        latencies.record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        latencies.record_time(Instant::now().saturating_duration_since(times.due(number)));
     }
 }
 

@@ -70,7 +70,7 @@ fn busy_cores(window: Duration) -> Result<f64> {
     let meter = CpuMeter::start(&[])?;
     stay_idle(window)?;
     let (cpu, elapsed) = meter.finish()?;
-    Ok((cpu.user_s + cpu.system_s + cpu.interrupts_s) / elapsed.as_secs_f64())
+    Ok(cpu.busy_s() / elapsed.as_secs_f64())
 }
 
 /// Waits at most `limit` until the machine is almost idle, because earlier requests may still cause

@@ -143,7 +143,7 @@ impl VhostDriver {
         while begun.elapsed() < job.time {
             let mut answered = Some(self.wait()?);
             while let Some(slot) = answered {
-                latencies.record(nanoseconds(self.sent[slot].elapsed()));
+                latencies.record_time(self.sent[slot].elapsed());
                 self.submit_anywhere(job, slot)?;
                 answered = self.next_answer()?;
             }
@@ -210,7 +210,3 @@ impl VhostDriver {
 
 const FILL: VhostJob =
     VhostJob { is_write: true, block_bytes: SLOT_BYTES, queue_depth: SLOTS, time: Duration::ZERO };
-
-fn nanoseconds(time: Duration) -> u64 {
-    time.as_nanos().try_into().unwrap_or(u64::MAX)
-}

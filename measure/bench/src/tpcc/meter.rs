@@ -83,8 +83,8 @@ impl Meter {
         let Window { begin, end } = self.window;
         // A transaction due in the window and answered after it also counts as waiting.
         if let Some(due) = moments.due.filter(|due| (begin..end).contains(due)) {
-            let waited_ns = ns_between(due, moments.answered);
-            self.tallies[kind as usize].intended.record(waited_ns);
+            let waited = moments.answered.saturating_duration_since(due);
+            self.tallies[kind as usize].intended.record_time(waited);
         }
         if moments.due.unwrap_or(moments.sent) < begin || moments.answered > end {
             return;
@@ -102,13 +102,14 @@ impl Meter {
             End::RolledBack => tally.rolled_back += 1,
         }
         tally.retries += u64::from(done.retries);
-        tally.service.record(ns_between(moments.sent, moments.answered));
+        tally.service.record_time(moments.answered.saturating_duration_since(moments.sent));
     }
 
     /// Records a due transaction that was never executed. Its user waited until the end.
     pub(crate) fn record_missed(&mut self, kind: Kind, due: Instant) {
         if due >= self.window.begin && due < self.window.end {
-            self.tallies[kind as usize].intended.record(ns_between(due, self.window.end));
+            let waited = self.window.end.saturating_duration_since(due);
+            self.tallies[kind as usize].intended.record_time(waited);
         }
     }
 
@@ -142,10 +143,6 @@ impl Meter {
         let ends = (1..ROUNDS).map(|round| round as f64 / ROUNDS as f64);
         ends.filter(|end| share >= *end).count()
     }
-}
-
-fn ns_between(begin: Instant, end: Instant) -> u64 {
-    u64::try_from(end.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
