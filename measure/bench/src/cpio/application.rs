@@ -42,6 +42,20 @@ pub(super) struct Application {
     pub(super) verify: fn(&Workdir) -> Result<()>,
 }
 
+/// Template of applications that work in a folder.
+pub(super) const ON_FOLDERS: Application = Application {
+    name: "",
+    stands_for: "",
+    part: Part::Application,
+    programs: &[],
+    modules: &[],
+    works_on: WorksOn::Folders,
+    install_hint: "",
+    prepare: |_| Ok(()),
+    run: |_| Ok(()),
+    verify: |_| Ok(()),
+};
+
 impl Application {
     /// Returns the reason why it cannot run here, or `None`.
     pub(super) fn missing(&self) -> Option<String> {

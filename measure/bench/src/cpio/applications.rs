@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::application::{Application, Part, WorksOn};
+use super::application::{Application, ON_FOLDERS, Part, WorksOn};
 use super::data;
 use super::workdir::{DataLocation, Workdir};
 use super::{orders, search, stores, streams};
@@ -27,7 +27,6 @@ const FILES: &[Application] = &[
         stands_for: "zmIO",
         part: Part::Driver,
         programs: &["fio"],
-        modules: &[],
         works_on: WorksOn::WholeVolumes,
         install_hint: "apt install fio",
         prepare: |workdir| fio(workdir, false, "--rw=write --bs=1m --iodepth=8 --name=fill"),
@@ -43,16 +42,14 @@ const FILES: &[Application] = &[
                    --verify_state_save=0 --name=check",
             )
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "fio-ior",
         stands_for: "IOR",
         part: Part::Driver,
         programs: &["fio"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install fio",
-        prepare: |_| Ok(()),
         run: |workdir| {
             let words = "fio --ioengine=psync --bs=1m --numjobs=2 --name=ior";
             let size = format!("--size={}", workdir.bytes / 2);
@@ -70,14 +67,12 @@ const FILES: &[Application] = &[
             }
             Ok(())
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "fs_mark",
         stands_for: "fsmark",
-        part: Part::Application,
         programs: &["fs_mark"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install fsmark",
         prepare: |workdir| {
             fs::create_dir(workdir.path("marks")).context("cannot create a directory")
@@ -85,8 +80,7 @@ const FILES: &[Application] = &[
         run: |workdir| {
             let words = "fs_mark -d marks -s 4096 -S 1 -k -L 1";
             let count = format!("-n {} -t {FS_MARK_THREADS}", marks(workdir));
-            workdir.program(words).args(count.split(' ')).check()?;
-            Ok(())
+            workdir.program(words).args(count.split(' ')).check().map(drop)
         },
         verify: |workdir| {
             let found = workdir.tool("find marks -type f -size 8b").check()?.lines().count() as u64;
@@ -94,16 +88,13 @@ const FILES: &[Application] = &[
             ensure!(found == expected, "{found} files of 4096 bytes instead of {expected}");
             Ok(())
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "db_bench",
         stands_for: "HBase",
-        part: Part::Application,
         programs: &["db_bench"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install rocksdb-tools",
-        prepare: |_| Ok(()),
         run: |workdir| {
             let words = "db_bench --db=rocks --benchmarks=fillrandom,readrandom --threads=2 \
                          --use_direct_reads --use_direct_io_for_flush_and_compaction \
@@ -114,28 +105,21 @@ const FILES: &[Application] = &[
         },
         verify: |workdir| {
             let words = "db_bench --db=rocks --use_existing_db --benchmarks=verifychecksum";
-            workdir.tool(words).check()?;
-            Ok(())
+            workdir.tool(words).check().map(drop)
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "sqlite",
         stands_for: "BDB",
-        part: Part::Application,
         programs: &["sqlite3"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install sqlite3",
         prepare: |workdir| {
             let (setup, work) = statements(workdir);
             fs::write(workdir.path("work.sql"), work).context("cannot write statements")?;
-            workdir.tool("sqlite3 tree.db").arg(setup).check()?;
-            Ok(())
+            workdir.tool("sqlite3 tree.db").arg(setup).check().map(drop)
         },
-        run: |workdir| {
-            workdir.program("sqlite3 tree.db").arg(".read work.sql").check()?;
-            Ok(())
-        },
+        run: |workdir| workdir.program("sqlite3 tree.db").arg(".read work.sql").check().map(drop),
         verify: |workdir| {
             let checks = "PRAGMA integrity_check; SELECT sum(version) FROM record;";
             let said = workdir.tool("sqlite3 tree.db").arg(checks).check()?;
@@ -146,14 +130,12 @@ const FILES: &[Application] = &[
             );
             Ok(())
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "blastn",
         stands_for: "BLAST",
-        part: Part::Application,
         programs: &["blastn", "makeblastdb"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install ncbi-blast+",
         prepare: |workdir| {
             let (subjects, queries) = (workdir.path("subjects.fa"), workdir.path("queries.fa"));
@@ -175,38 +157,32 @@ const FILES: &[Application] = &[
             }
             Ok(())
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "borg-small",
         stands_for: "DedupS",
-        part: Part::Application,
         programs: &["borg"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install borgbackup",
         prepare: |workdir| borg_tree(workdir, SMALL_FILE_BYTES),
         run: borg,
         verify: borg_check,
+        ..ON_FOLDERS
     },
     Application {
         name: "borg-large",
         stands_for: "DedupL",
-        part: Part::Application,
         programs: &["borg"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install borgbackup",
         prepare: |workdir| borg_tree(workdir, LARGE_FILE_BYTES),
         run: borg,
         verify: borg_check,
+        ..ON_FOLDERS
     },
     Application {
         name: "sort",
         stands_for: "Metis",
-        part: Part::Application,
         programs: &["sort"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install coreutils",
         prepare: |workdir| {
             fs::create_dir(workdir.path("spill")).context("cannot create a directory")?;
@@ -226,6 +202,7 @@ const FILES: &[Application] = &[
             ensure!(before == after, "{before} bytes became {after}");
             Ok(())
         },
+        ..ON_FOLDERS
     },
 ];
 
@@ -239,8 +216,7 @@ fn fio(workdir: &Workdir, is_counted: bool, words: &str) -> Result<()> {
         DataLocation::Whole(access) => access_arguments(access, FileEngine::Libaio),
     };
     let more = [format!("--size={}", workdir.bytes), format!("--randseed={}", workdir.seed)];
-    tool.args(words.split_whitespace()).args(place).args(more).check()?;
-    Ok(())
+    tool.args(words.split_whitespace()).args(place).args(more).check().map(drop)
 }
 
 /// Returns the number of files per fs_mark thread.
@@ -282,13 +258,11 @@ fn borg_tree(workdir: &Workdir, file_bytes: u64) -> Result<()> {
         let seed = if index % 2 == 0 { workdir.seed.wrapping_add(index) } else { !workdir.seed };
         data::noise(&path, seed, file_bytes)?;
     }
-    workdir.tool("borg init --encryption none store").check()?;
-    Ok(())
+    workdir.tool("borg init --encryption none store").check().map(drop)
 }
 
 fn borg(workdir: &Workdir) -> Result<()> {
-    workdir.program("borg create --compression none store::all tree").check()?;
-    Ok(())
+    workdir.program("borg create --compression none store::all tree").check().map(drop)
 }
 
 fn borg_check(workdir: &Workdir) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use system::database::{Postgres, Server, ServerOptions};
 
-use super::application::{Application, Part, WorksOn};
+use super::application::{Application, ON_FOLDERS};
 use super::workdir::Workdir;
 use crate::tpcc::{
     Constants, Database, Engine, Extent, Host, Load, Mix, Pacing, Postgresql, Way, load, rush,
@@ -29,10 +29,7 @@ pub(super) const NAME: &str = "tpcc";
 pub(super) const ALL: &[Application] = &[Application {
     name: NAME,
     stands_for: "TPC-C",
-    part: Part::Application,
     programs: &["pgbench", "setpriv"],
-    modules: &[],
-    works_on: WorksOn::Folders,
     install_hint: "apt install postgresql",
     prepare: |workdir| {
         let host = Host::create(Engine::Postgresql, &workdir.path(FOLDER))?;
@@ -69,6 +66,7 @@ pub(super) const ALL: &[Application] = &[Application {
         ensure!(orders > 0, "no order was entered");
         Ok(())
     },
+    ..ON_FOLDERS
 }];
 
 fn warehouses(workdir: &Workdir) -> u32 {

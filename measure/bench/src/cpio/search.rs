@@ -4,7 +4,7 @@ use std::fs::File;
 
 use anyhow::{Context, Result, ensure};
 
-use super::application::{Application, Part, WorksOn};
+use super::application::{Application, ON_FOLDERS};
 use super::data;
 use super::workdir::{PYTHON, Workdir};
 
@@ -52,16 +52,13 @@ pub(super) const ALL: &[Application] = &[
     Application {
         name: "similar",
         stands_for: "Ferret",
-        part: Part::Application,
         programs: &[PYTHON],
         modules: &["faiss", "numpy"],
-        works_on: WorksOn::Folders,
         install_hint: "apt install python3-faiss",
         prepare: |workdir| {
             let numbers = [vectors(workdir), workdir.seed].map(|number| number.to_string());
             let words = ["build", "vectors", &numbers[0], &numbers[1]];
-            workdir.python_tool(SIMILAR, &words).check()?;
-            Ok(())
+            workdir.python_tool(SIMILAR, &words).check().map(drop)
         },
         run: |workdir| {
             let found = searched(workdir)?;
@@ -79,6 +76,7 @@ pub(super) const ALL: &[Application] = &[
             ensure!(is_good, "{lost} of {asked} vectors did not find themselves");
             Ok(())
         },
+        ..ON_FOLDERS
     },
 ];
 
@@ -86,17 +84,11 @@ pub(super) const ALL: &[Application] = &[
 const XAPIAN: Application = Application {
     name: "index",
     stands_for: "Psearchy",
-    part: Part::Application,
     programs: &[PYTHON],
     modules: &["xapian"],
-    works_on: WorksOn::Folders,
     install_hint: "apt install python3-xapian",
-    prepare: |_| Ok(()),
-    run: |workdir| {
-        workdir.python(INDEX, &["build", "documents", "index"]).check()?;
-        Ok(())
-    },
-    verify: |_| Ok(()),
+    run: |workdir| workdir.python(INDEX, &["build", "documents", "index"]).check().map(drop),
+    ..ON_FOLDERS
 };
 
 /// Returns the number of documents. Indexing is expensive, so they are a quarter of the data, but

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::application::{Application, Part, WorksOn};
+use super::application::{Application, ON_FOLDERS};
 use super::workdir::{PYTHON, Workdir};
 
 const BTREE: &str = include_str!("programs/btree.py");
@@ -25,10 +25,8 @@ pub(super) const ALL: &[Application] = &[
     Application {
         name: "lmdb",
         stands_for: "BDB",
-        part: Part::Application,
         programs: &[PYTHON],
         modules: &["lmdb"],
-        works_on: WorksOn::Folders,
         install_hint: "apt install python3-lmdb",
         prepare: |workdir| {
             fs::create_dir(workdir.path("tree")).context("cannot create a directory")?;
@@ -39,8 +37,7 @@ pub(super) const ALL: &[Application] = &[
             let numbers =
                 [rows(workdir), updates(workdir), workdir.seed].map(|number| number.to_string());
             let words = ["work", "tree", &numbers[0], &numbers[1], &numbers[2]];
-            workdir.python(BTREE, &words).check()?;
-            Ok(())
+            workdir.python(BTREE, &words).check().map(drop)
         },
         verify: |workdir| {
             let said = workdir.python_tool(BTREE, &["sum", "tree"]).check()?;
@@ -48,43 +45,37 @@ pub(super) const ALL: &[Application] = &[
             ensure!(said.trim() == expected, "the tree has {said:?} instead of {expected:?}");
             Ok(())
         },
+        ..ON_FOLDERS
     },
     Application {
         name: "business",
         stands_for: "Tariff",
-        part: Part::Application,
         programs: &["sqlite3"],
-        modules: &[],
-        works_on: WorksOn::Folders,
         install_hint: "apt install sqlite3",
         prepare: |workdir| {
             // Sorts and groups spill to files, because the cache is small.
             let settings = "PRAGMA temp_store=FILE; PRAGMA cache_size=-4096;\n.output answers\n";
             let work = format!("{settings}{BUSINESS}");
             fs::write(workdir.path("work.sql"), work).context("cannot write statements")?;
-            workdir.tool("sqlite3 business.db").arg(sales(workdir)).check()?;
-            Ok(())
+            workdir.tool("sqlite3 business.db").arg(sales(workdir)).check().map(drop)
         },
         run: |workdir| {
-            workdir.program("sqlite3 business.db").arg(".read work.sql").check()?;
-            Ok(())
+            workdir.program("sqlite3 business.db").arg(".read work.sql").check().map(drop)
         },
         verify: check_business,
+        ..ON_FOLDERS
     },
     Application {
         name: "duckdb",
         stands_for: "Tariff",
-        part: Part::Application,
         programs: &[PYTHON],
         modules: &["duckdb"],
-        works_on: WorksOn::Folders,
         install_hint: "pip install duckdb, for /usr/bin/python3",
         prepare: |workdir| {
             fs::create_dir(workdir.path("spill")).context("cannot create a directory")?;
             let (count, seed) =
                 (duckdb_sales(workdir).to_string(), (workdir.seed >> 1).to_string());
-            workdir.python_tool(DUCKDB, &["fill", &count, &seed]).check()?;
-            Ok(())
+            workdir.python_tool(DUCKDB, &["fill", &count, &seed]).check().map(drop)
         },
         run: |workdir| {
             let mebibytes = (workdir.bytes >> 22).max(DUCKDB_MEBIBYTES_MIN).to_string();
@@ -97,6 +88,7 @@ pub(super) const ALL: &[Application] = &[
             ensure!(said.trim() == expected, "there are {said:?} instead of {expected:?}");
             Ok(())
         },
+        ..ON_FOLDERS
     },
 ];
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::application::{Application, Part, WorksOn};
+use super::application::{Application, ON_FOLDERS};
 use super::workdir::{PYTHON, Workdir};
 
 const STREAMS: &str = include_str!("programs/streams.py");
@@ -39,14 +39,9 @@ pub(super) const ALL: &[Application] = &[
 const STREAM: Application = Application {
     name: "streams",
     stands_for: "Borealis",
-    part: Part::Application,
     programs: &[PYTHON, "nats-server"],
-    modules: &[],
-    works_on: WorksOn::Folders,
     install_hint: "apt install nats-server",
-    prepare: |_| Ok(()),
-    run: |_| Ok(()),
-    verify: |_| Ok(()),
+    ..ON_FOLDERS
 };
 
 fn record_count(workdir: &Workdir, record_bytes: u64) -> u64 {
@@ -61,8 +56,7 @@ fn numbers(workdir: &Workdir, record_bytes: u64) -> [String; 3] {
 /// Publishes and reads all records.
 fn work(workdir: &Workdir, record_bytes: u64) -> Result<()> {
     let [count, bytes, seed] = numbers(workdir, record_bytes);
-    workdir.python(STREAMS, &["work", &count, &bytes, &seed]).check()?;
-    Ok(())
+    workdir.python(STREAMS, &["work", &count, &bytes, &seed]).check().map(drop)
 }
 
 /// Checks that a new broker finds all records on the target.
