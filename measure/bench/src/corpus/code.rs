@@ -6,7 +6,7 @@
 use crate::clock::Random;
 
 use super::page::{Mark, Page};
-use super::words::{Vocabulary, happens, index_below, low_byte, pick};
+use super::words::{Vocabulary, happens, index_below, low_byte, pick, put};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -390,9 +390,4 @@ fn constants(random: &mut Random) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// Appends the low bytes of a number, little-endian.
-fn put(bytes: &mut Vec<u8>, number: u64, count: usize) {
-    bytes.extend(&number.to_le_bytes()[..count]);
 }

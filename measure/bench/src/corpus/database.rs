@@ -7,7 +7,7 @@
 use crate::clock::Random;
 
 use super::page::{Mark, Page};
-use super::words::{Vocabulary, happens, low_byte, pick};
+use super::words::{Vocabulary, happens, low_byte, pick, put};
 
 const PAGE_BYTES: usize = 8192;
 const BLOCK_BYTES: usize = block_device::BLOCK_BYTES;
@@ -196,11 +196,6 @@ fn lay_out(tuples: &[Vec<u8>], special_bytes: usize, random: &mut Random) -> Vec
         page[special..].copy_from_slice(&neighbours);
     }
     page
-}
-
-/// Appends the low bytes of a number, little-endian.
-fn put(bytes: &mut Vec<u8>, number: u64, count: usize) {
-    bytes.extend(&number.to_le_bytes()[..count]);
 }
 
 /// Appends a short text: one length byte, including itself, then the characters.

@@ -102,3 +102,8 @@ pub(super) fn happens(random: &mut Random, percent: u64) -> bool {
 pub(super) fn low_byte(number: u64) -> u8 {
     number.to_le_bytes()[0]
 }
+
+/// Appends the low bytes of a number, little-endian.
+pub(super) fn put(bytes: &mut Vec<u8>, number: u64, count: usize) {
+    bytes.extend(&number.to_le_bytes()[..count]);
+}
