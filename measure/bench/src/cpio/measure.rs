@@ -15,7 +15,7 @@ use super::bandwidth::Bandwidth;
 use super::workdir::{DataLocation, Workdir, drop_page_cache, is_whole};
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT};
 use crate::targets::{
-    Access, Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
+    Accounts, Kind, LazyTarget, Spec, Spent, Target, counts_since, wait_until_idle,
 };
 
 /// Duration of the idle baseline measurement before each run.
@@ -236,10 +236,7 @@ impl Folder {
             let path = made.context("cannot create a directory to work in")?.keep();
             return Ok(Self { path, location: DataLocation::Whole(target.access().clone()) });
         }
-        let Access::File { path, .. } = target.access() else {
-            anyhow::bail!("{} has no folder", target.name());
-        };
-        let path = path.parent().context("a file is in a folder")?.join("work");
+        let path = target.folder()?.join("work");
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self { path, location: DataLocation::Folder })
     }

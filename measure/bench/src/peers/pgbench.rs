@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use results::{Row, Suite};
 use serde_json::json;
+use system::Random;
 use system::database::{self, Postgres, Rush, Server};
-use system::{Ability, Random, missing};
 
 use crate::fio_step::{BUSY_FLAG, SETTLING_TIME_LIMIT, shuffle};
 use crate::run::{Cost, Plan, Profile, Session, Skip, Step, make_once};
-use crate::targets::{Access, CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
+use crate::targets::{CpuMeter, Kind, Layout, Place, Spec, Target, wait_until_idle};
+use crate::tpcc::{Engine, missing_server};
 
 const TARGETS: &[(Kind, Layout)] = &[
     (Kind::Volume, Layout::Ext4),
@@ -103,14 +104,7 @@ fn place() -> Place {
 }
 
 fn missing_for(spec: &Spec, place: &Place) -> Option<String> {
-    let needed = [Ability::BlockDevices, Ability::Program("setpriv")];
-    if let Some(reason) = missing(&needed) {
-        return Some(format!("cannot start PostgreSQL as its own user: {reason}"));
-    }
-    if let Err(error) = Postgres::find() {
-        return Some(format!("{error:#}"));
-    }
-    spec.missing(place)
+    missing_server(Engine::Postgresql).or_else(|| spec.missing(place))
 }
 
 fn step<'plan>(
@@ -172,10 +166,7 @@ impl Bench {
     fn make(&self) -> Result<Made> {
         let postgres = Postgres::find()?;
         let target = self.spec.open(&place())?;
-        let Access::File { path, .. } = target.access() else {
-            anyhow::bail!("{} has no folder", self.spec);
-        };
-        let folder = path.parent().context("a file is in a folder")?.join("postgres");
+        let folder = target.folder()?.join("postgres");
         let server = serve(&postgres, &folder)
             .with_context(|| format!("cannot run PostgreSQL on {}", self.spec))?;
         database::fill(&server, self.scale)?;

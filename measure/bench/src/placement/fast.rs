@@ -1,11 +1,11 @@
 //! Storage of database parts: suitable targets, sizes, and space used.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use results::placement::Placement;
 
-use crate::targets::{Access, Kind, Layout, Place, Spec, Target};
+use crate::targets::{Kind, Layout, Place, Spec, Target};
 use crate::tpcc;
 
 /// Size for the log. It may grow to 1 GiB. The rest is for a late checkpoint and the file system.
@@ -59,14 +59,6 @@ pub(super) fn spec(word: &str) -> Result<Spec> {
     ensure!(has_files || kind.is_block_device(), "{kind} has no file system for a database");
     let layout = if has_files { Layout::Raw } else { Layout::Ext4 };
     Ok(Spec { kind, layout })
-}
-
-/// Returns the folder for the database's files.
-pub(super) fn folder_of(target: &Target) -> Result<PathBuf> {
-    let Access::File { path, .. } = target.access() else {
-        bail!("{} has no folder", target.name());
-    };
-    Ok(path.parent().context("a file is in a folder")?.to_owned())
 }
 
 /// Returns the bytes of the target used by files in the folder.

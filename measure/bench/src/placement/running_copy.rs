@@ -10,7 +10,7 @@ use results::placement::Placement;
 use system::{Interruption, Tool, wait_for};
 
 use super::engines::{self, Parts};
-use super::fast::{Size, folder_of, used_bytes};
+use super::fast::{Size, used_bytes};
 use super::survival::survives;
 use crate::run::show_part;
 use crate::targets::{MemoryGroup, Spec, Target};
@@ -51,7 +51,7 @@ impl Original {
 
     fn load(&self) -> Result<Loaded> {
         let target = self.slow.open(&self.size.slow_place())?;
-        let folder = folder_of(&target)?.join("database");
+        let folder = target.folder()?.join("database");
         let host = Host::create(self.engine, &folder)?;
         let database = host.database();
         tpcc::load(&*database, self.extent)?;
@@ -123,15 +123,15 @@ impl RunningCopy {
             None => None,
         };
         let home = slow.as_ref().or(fast.as_ref().map(|(target, _)| target));
-        let home = folder_of(home.context("a database lies somewhere")?)?.join("database");
+        let home = home.context("a database lies somewhere")?.folder()?.join("database");
         show_part("copying the database");
         fs::create_dir(&home).with_context(|| format!("cannot make {}", home.display()))?;
         copy(&starter, &loaded.folder.join("data"), &home.join("data"))?;
-        let part = fast.as_ref().map(|(target, _)| folder_of(target)).transpose()?;
+        let part = fast.as_ref().map(|(target, _)| target.folder()).transpose()?;
         let parts = Parts {
             home: &home,
-            log: part.as_deref().filter(|_| placement == Placement::Logs),
-            temporary: part.as_deref().filter(|_| placement == Placement::Temporary),
+            log: part.filter(|_| placement == Placement::Logs),
+            temporary: part.filter(|_| placement == Placement::Temporary),
         };
         let logs = parts.move_logs(engine, |from, to| copy(&starter, from, to))?;
         Tool::new("sync").time_limit(COPY_TIME_LIMIT).check()?;

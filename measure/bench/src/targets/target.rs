@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use results::DeviceIo;
 
 use crate::targets::device;
@@ -136,6 +136,14 @@ impl Target {
 
     pub fn access(&self) -> &Access {
         &self.traits.access
+    }
+
+    /// Returns the folder of the target's file.
+    pub(crate) fn folder(&self) -> Result<&Path> {
+        let Access::File { path, .. } = self.access() else {
+            bail!("{} has no folder", self.name);
+        };
+        path.parent().context("a file is in a folder")
     }
 
     pub fn durability(&self) -> Durability {

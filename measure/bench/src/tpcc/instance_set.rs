@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use results::StoreUse;
 use system::database::{MariadbServer, Postgres, Server};
 use system::{Ability, missing};
@@ -14,7 +14,7 @@ use super::load::{Extent, load};
 use super::mariadb::Mariadb;
 use super::postgresql::Postgresql;
 use super::sqlite::Sqlite;
-use crate::targets::{Access, Place, Spec, Target};
+use crate::targets::{Place, Spec, Target};
 
 /// Space for the log, which PostgreSQL limits to 1 GiB and others to less, for index builds, and a
 /// margin.
@@ -186,11 +186,7 @@ impl InstanceSet {
 
     fn make(&self) -> Result<DatabaseInstance> {
         let target = self.spec.open(&place(self.extent.warehouses))?;
-        let Access::File { path, .. } = target.access() else {
-            bail!("{} has no folder", self.spec);
-        };
-        let folder = path.parent().context("a file is in a folder")?.join("database");
-        let host = Host::create(self.engine, &folder)?;
+        let host = Host::create(self.engine, &target.folder()?.join("database"))?;
         load(&*host.database(), self.extent)?;
         host.settle()?;
         Ok(DatabaseInstance { host, target })
