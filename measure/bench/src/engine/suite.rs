@@ -227,6 +227,7 @@ fn progress_bar(length: usize) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::parsed;
 
     #[test]
     fn every_telling_case_is_one_of_the_matrix() {
@@ -278,18 +279,11 @@ mod tests {
     /// Selects a case as a script would.
     fn choose_one() -> Case {
         let only = "op=read,data=random,block_bytes=4096,pattern=rand,threads=1";
-        let words = ["engine", "--seconds", "1.5", "--only", only];
-        let line = <Line as clap::Parser>::try_parse_from(words).expect("the words are known");
-        assert_eq!(line.arguments.seconds, Some(1.5));
-        let cases = case::choose(&line.arguments.only, 2).expect("there is such a case");
+        let (arguments, _) = parsed::<Arguments>(&["--seconds", "1.5", "--only", only]);
+        assert_eq!(arguments.seconds, Some(1.5));
+        let cases = case::choose(&arguments.only, 2).expect("there is such a case");
         assert_eq!(cases.len(), 1);
         cases[0]
-    }
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
     }
 
     #[test]

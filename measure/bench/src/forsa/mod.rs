@@ -137,21 +137,11 @@ fn step(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Options;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
-        #[command(flatten)]
-        options: Options,
-    }
+    use crate::run::parsed;
 
     fn planned(words: &[&str], check: impl FnOnce(Result<Plan>)) {
-        let line = ["bench"].iter().chain(words);
-        let line = <Line as clap::Parser>::try_parse_from(line).expect("the words are known");
-        let session = Session::new(&line.options, std::path::PathBuf::new());
-        check(plan(&line.arguments, &session));
+        let (arguments, session) = parsed(words);
+        check(plan(&arguments, &session));
     }
 
     #[test]

@@ -167,22 +167,12 @@ fn jobs(arguments: &Arguments, profile: Profile) -> Vec<Job> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Options;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
-        #[command(flatten)]
-        options: Options,
-    }
+    use crate::run::parsed;
 
     #[test]
     fn the_standard_matrix_has_ten_sizes_seven_depths_and_four_patterns_six_times() {
-        let words = ["bench", "--target=null", "--profile=standard"];
-        let line = <Line as clap::Parser>::try_parse_from(words).expect("the words are known");
-        let session = Session::new(&line.options, std::path::PathBuf::new());
-        let plan = plan(&line.arguments, &session).expect("it needs nothing");
+        let (arguments, session) = parsed(&["--target=null", "--profile=standard"]);
+        let plan = plan(&arguments, &session).expect("it needs nothing");
         if !plan.skipped.is_empty() {
             eprintln!("skipped: {:?}", plan.skipped);
             return;

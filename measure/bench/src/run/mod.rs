@@ -10,6 +10,8 @@ mod host;
 mod once;
 mod options;
 mod plan;
+#[cfg(test)]
+mod planned;
 mod probes;
 mod progress;
 mod session;
@@ -20,6 +22,8 @@ pub(crate) use host::describe as describe_host;
 pub(crate) use once::make_once;
 pub(crate) use options::Options;
 pub(crate) use plan::{Cost, Plan, Profile, Skip, Step, skips_text};
+#[cfg(test)]
+pub(crate) use planned::parsed;
 pub(crate) use probes::probe;
 pub(crate) use progress::{duration_text, show_part};
 pub(crate) use session::Session;
