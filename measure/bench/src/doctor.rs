@@ -8,7 +8,7 @@ use serde::Serialize;
 use system::{Ability, missing};
 
 use crate::output::{self, Form, bytes_text};
-use crate::run::{self, Options, PlannedSuite, Session, Skip};
+use crate::run::{self, Options, Plan, PlannedSuite, Session, Skip};
 
 /// Programs used by suites, with their purpose.
 const PROGRAMS: [(&str, &str); 10] = [
@@ -47,6 +47,15 @@ struct Check {
     needed_for: &'static str,
 }
 
+impl Check {
+    /// Makes a check of what was found, or what is missing and how to fix it.
+    fn new(name: &str, needed_for: &'static str, found: Result<String, String>) -> Self {
+        let is_available = found.is_ok();
+        let detail = found.unwrap_or_else(|missing| missing);
+        Self { name: name.to_owned(), is_available, detail, needed_for }
+    }
+}
+
 /// Plan of a suite with the quick profile.
 #[derive(Debug, Serialize)]
 struct SuiteFindings {
@@ -80,19 +89,9 @@ pub(crate) fn run(options: &Options, suites: &[Box<dyn PlannedSuite>], form: For
 
 fn examine(suite: &dyn PlannedSuite, session: &Session, skipped: &mut Vec<Skip>) -> SuiteFindings {
     let name = suite.suite().name();
-    let plan = match suite.plan(session) {
-        Ok(plan) => plan,
-        Err(error) => {
-            let obstacle = Some(format!("{error:#}"));
-            return SuiteFindings {
-                name,
-                steps: 0,
-                skipped: 0,
-                seconds: 0.0,
-                memory_bytes: 0,
-                obstacle,
-            };
-        }
+    let (plan, obstacle) = match suite.plan(session) {
+        Ok(plan) => (plan, None),
+        Err(error) => (Plan::default(), Some(format!("{error:#}"))),
     };
     let cost = plan.cost();
     let count = plan.skipped.len();
@@ -103,28 +102,24 @@ fn examine(suite: &dyn PlannedSuite, session: &Session, skipped: &mut Vec<Skip>)
         skipped: count,
         seconds: cost.seconds,
         memory_bytes: cost.memory_bytes,
-        obstacle: None,
+        obstacle,
     }
 }
 
 fn checks(session: &Session) -> Vec<Check> {
     let mut checks = vec![root(), memory(session), huge_pages()];
     let able = |name: &str, ability, needed_for| {
-        let reason = missing(&[ability]);
-        let is_available = reason.is_none();
-        let detail = reason.unwrap_or_else(|| "available".to_owned());
-        Check { name: name.to_owned(), is_available, detail, needed_for }
+        let found = missing(&[ability]).map_or(Ok("available".to_owned()), Err);
+        Check::new(name, needed_for, found)
     };
     checks.push(able("block devices", Ability::BlockDevices, "volumes attached, loop, ext4"));
     checks.push(able("zram", Ability::Zram, "peers, log, reduction: kernel devices"));
     let mut probes = run::probe();
     for (name, needed_for) in PROGRAMS {
         let version = probes.remove(name).map(|probe| probe.detail);
-        let reason = missing(&[Ability::Program(name)]);
-        let is_available = reason.is_none();
         let found = version.unwrap_or_else(|| "found".to_owned());
-        let detail = reason.unwrap_or(found);
-        checks.push(Check { name: name.to_owned(), is_available, detail, needed_for });
+        let found = missing(&[Ability::Program(name)]).map_or(Ok(found), Err);
+        checks.push(Check::new(name, needed_for, found));
     }
     checks.push(postgres(probes.remove("postgres")));
     checks.push(daemon(probes.remove("memlaned")));
@@ -135,66 +130,58 @@ fn checks(session: &Session) -> Vec<Check> {
         ("cgroup", "optional: CPU time by cgroup"),
     ] {
         if let Some(Probe { is_available, detail }) = probes.remove(name) {
-            checks.push(Check { name: name.to_owned(), is_available, detail, needed_for });
+            let found = if is_available { Ok(detail) } else { Err(detail) };
+            checks.push(Check::new(name, needed_for, found));
         }
     }
     checks
 }
 
 fn root() -> Check {
-    let is_available = rustix::process::geteuid().is_root();
-    let detail = if is_available { "yes" } else { "run as root to attach devices and mount" };
-    let needed_for = "block devices, huge pages, mounts";
-    Check { name: "root".to_owned(), is_available, detail: detail.to_owned(), needed_for }
+    let found = match rustix::process::geteuid().is_root() {
+        true => Ok("yes".to_owned()),
+        false => Err("run as root to attach devices and mount".to_owned()),
+    };
+    Check::new("root", "block devices, huge pages, mounts", found)
 }
 
 fn memory(session: &Session) -> Check {
     let available = session.memory_available_bytes;
-    let is_available = available >= MEMORY_BYTES_MIN;
-    let found = bytes_text(available);
-    let detail = match is_available {
-        true => format!("{found} available"),
-        false => format!("{found} available; free some, or give smaller sizes (--working-mib)"),
+    let text = format!("{} available", bytes_text(available));
+    let found = match available >= MEMORY_BYTES_MIN {
+        true => Ok(text),
+        false => Err(format!("{text}; free some, or give smaller sizes (--working-mib)")),
     };
-    let needed_for = "working sets larger than the caches";
-    Check { name: "memory".to_owned(), is_available, detail, needed_for }
+    Check::new("memory", "working sets larger than the caches", found)
 }
 
 fn huge_pages() -> Check {
-    let place = crate::pool::Place::new();
-    let is_available = place.as_ref().is_ok_and(crate::pool::Place::has_huge_pages);
-    let detail = match (is_available, place) {
-        (true, _) => "a tmpfs with huge pages can be mounted".to_owned(),
-        (false, Ok(_)) => {
-            "cannot mount a tmpfs with huge pages: pools and figures use small pages".to_owned()
-        }
-        (false, Err(error)) => format!("{error:#}"),
-    };
-    let needed_for = "pools and reference copies without TLB misses";
-    Check { name: "huge pages".to_owned(), is_available, detail, needed_for }
+    let found =
+        match crate::pool::Place::new() {
+            Ok(place) if place.has_huge_pages() => {
+                Ok("a tmpfs with huge pages can be mounted".to_owned())
+            }
+            Ok(_) => Err("cannot mount a tmpfs with huge pages: pools and figures use small pages"
+                .to_owned()),
+            Err(error) => Err(format!("{error:#}")),
+        };
+    Check::new("huge pages", "pools and reference copies without TLB misses", found)
 }
 
 fn postgres(probe: Option<Probe>) -> Check {
-    let is_available = probe.is_some();
-    let detail = probe.map_or_else(|| "install postgresql".to_owned(), |probe| probe.detail);
-    let needed_for = "peers, sql, tpcc, placement: a separate server, and pgbench";
-    Check { name: "postgres".to_owned(), is_available, detail, needed_for }
+    let found = probe.map(|it| it.detail).ok_or_else(|| "install postgresql".to_owned());
+    Check::new("postgres", "peers, sql, tpcc, placement: a separate server, and pgbench", found)
 }
 
 fn daemon(probe: Option<Probe>) -> Check {
-    let is_available = probe.is_some();
     let missing = || "build memlaned beside this program: cargo build --release".to_owned();
-    let detail = probe.map_or_else(missing, |probe| probe.detail);
-    let needed_for = "volumes in forsa, fusion, log, peers";
-    Check { name: "memlaned".to_owned(), is_available, detail, needed_for }
+    let found = probe.map(|it| it.detail).ok_or_else(missing);
+    Check::new("memlaned", "volumes in forsa, fusion, log, peers", found)
 }
 
 fn broker() -> Check {
-    let reason = crate::sql::missing_broker();
-    let is_available = reason.is_none();
-    let detail = reason.unwrap_or_else(|| "found".to_owned());
-    let needed_for = "log, sql: topics, and queries of them";
-    Check { name: "memlane-broker".to_owned(), is_available, detail, needed_for }
+    let found = crate::sql::missing_broker().map_or(Ok("found".to_owned()), Err);
+    Check::new("memlane-broker", "log, sql: topics, and queries of them", found)
 }
 
 fn text(findings: &Findings) -> String {
