@@ -22,6 +22,7 @@ const ACCESS: &str = "org.apache.kafka.tools.AclCommand";
 const DELETE_RECORDS: &str = "org.apache.kafka.tools.DeleteRecordsCommand";
 const VERSIONS: &str = "org.apache.kafka.tools.BrokerApiVersionsCommand";
 const CLUSTER: &str = "org.apache.kafka.tools.ClusterTool";
+const FEATURES: &str = "org.apache.kafka.tools.FeatureCommand";
 const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
 const CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
 const PRODUCER_PERFORMANCE: &str = "org.apache.kafka.tools.ProducerPerformance";
@@ -378,6 +379,13 @@ fn versions_and_the_cluster_are_shown() -> Result<()> {
     let address = fixture.broker.address();
     let id = ToolBox::check(CLUSTER, &["cluster-id", "--bootstrap-server", &address], "")?;
     ensure!(id.trim().starts_with("Cluster ID: "), "{id}");
+    let features = fixture.run(FEATURES, "describe")?;
+    let levels =
+        [("group.version", "1"), ("metadata.version", "4.3-IV0"), ("transaction.version", "2")];
+    for (feature, level) in levels {
+        let line = row(&features, &[feature])?.join(" ");
+        ensure!(line.contains(&format!("FinalizedVersionLevel: {level} ")), "{line}");
+    }
     Ok(())
 }
 

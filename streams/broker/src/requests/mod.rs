@@ -209,9 +209,17 @@ async fn answer(context: Context, request: RequestKind) -> ResponseKind {
     }
 }
 
-/// Finalized feature: clients that support version 2 add partitions to a transaction implicitly,
-/// and use a new epoch for each transaction (KIP-890). Never changed.
-const TRANSACTION_VERSION: (&str, i16) = ("transaction.version", 2);
+/// Finalized features and their levels, which never change.
+const FEATURES: [(&str, i16); 3] = [
+    // Consumer groups exist (KIP-848).
+    ("group.version", 1),
+    // 4.3-IV0, from which tools derive the version of Kafka. Without it they assume an old one, and
+    // use requests of that. There is no metadata log.
+    ("metadata.version", 30),
+    // Clients that support level 2 add partitions to a transaction implicitly, and use a new epoch
+    // for each transaction (KIP-890).
+    ("transaction.version", 2),
+];
 
 /// Returns the supported requests and versions, and the finalized features in response versions
 /// that have them.
@@ -229,18 +237,21 @@ fn api_versions(version: i16, error_code: i16) -> ApiVersionsResponse {
     if version < FEATURES_FROM {
         return response;
     }
-    let (name, level) = TRANSACTION_VERSION;
-    let supported = SupportedFeatureKey::default()
-        .with_name(text(name))
-        .with_min_version(level)
-        .with_max_version(level);
-    let finalized = FinalizedFeatureKey::default()
-        .with_name(text(name))
-        .with_min_version_level(level)
-        .with_max_version_level(level);
+    let supported = FEATURES.map(|(name, level)| {
+        SupportedFeatureKey::default()
+            .with_name(text(name))
+            .with_min_version(level)
+            .with_max_version(level)
+    });
+    let finalized = FEATURES.map(|(name, level)| {
+        FinalizedFeatureKey::default()
+            .with_name(text(name))
+            .with_min_version_level(level)
+            .with_max_version_level(level)
+    });
     response
-        .with_supported_features(vec![supported])
-        .with_finalized_features(vec![finalized])
+        .with_supported_features(supported.into())
+        .with_finalized_features(finalized.into())
         .with_finalized_features_epoch(0)
 }
 
