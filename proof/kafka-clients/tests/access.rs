@@ -215,6 +215,18 @@ fn a_pattern_gives_a_member_the_topics_alone_that_it_may_describe() -> Result<()
 }
 
 #[test]
+fn tools_see_that_rights_are_checked() -> Result<()> {
+    if is_skipped(PROGRAMS) {
+        return Ok(());
+    }
+    let fixture = Fixture::new()?;
+    let broker = "--describe --all --entity-type brokers --entity-name 1";
+    let settings = fixture.admin(CONFIGS, broker)?;
+    ensure!(settings.contains("authorizer.class.name=org.apache.kafka."), "{settings}");
+    Ok(())
+}
+
+#[test]
 fn kafkas_tool_makes_users_and_sets_their_rates() -> Result<()> {
     if is_skipped(PROGRAMS) {
         return Ok(());

@@ -271,7 +271,11 @@ fn settings_of_topics_and_the_broker_are_shown_and_changed() -> Result<()> {
     let id = node.split("(id: ").nth(1).and_then(|it| it.split(' ').next()).context("a node")?;
     let broker = format!("--describe --all --entity-type brokers --entity-name {id}");
     let all = fixture.run(CONFIGS, &broker)?;
-    ensure!(all.contains("auto.create.topics.enable="), "{all}");
+    for setting in
+        ["auto.create.topics.enable=", "authorizer.class.name= ", "transaction.max.timeout.ms="]
+    {
+        ensure!(all.contains(setting), "{setting} is not in {all}");
+    }
     Ok(())
 }
 

@@ -228,6 +228,11 @@ impl AccessRules {
         Some(done)
     }
 
+    /// Returns true if access lists are in effect, possibly without entries.
+    pub(crate) fn has_access_lists(&self) -> bool {
+        self.acl_file.is_some()
+    }
+
     /// Changes the file of access lists. The changes are in effect on return. Returns `None`
     /// without a file. May wait for a disk.
     pub(crate) fn with_acl_file<T>(&self, work: impl FnOnce(&mut AclFile) -> T) -> Option<T> {

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::access_rules::AccessRules;
 use crate::broker_settings::BrokerSettings;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, CoordinatorOptions};
 use crate::definitions::Definitions;
 use crate::deriving::Deriving;
 use crate::live::LiveQueries;
@@ -54,8 +54,7 @@ pub(crate) struct Broker {
     pub(crate) deriving: Arc<Deriving>,
     pub(crate) live: Arc<LiveQueries>,
     pub(crate) coordinator: Coordinator,
-    /// Options of the group coordinator.
-    pub(crate) groups: consumer_groups::Options,
+    pub(crate) coordinator_options: CoordinatorOptions,
     pub(crate) rules: Arc<AccessRules>,
     pub(crate) buffers: Buffers,
     pub(crate) sessions: Arc<SessionCache>,

@@ -50,7 +50,7 @@ use tokio::sync::watch;
 use crate::access_rules::AccessRules;
 use crate::broker::{Advertised, Broker, Limits, NewTopics};
 use crate::broker_settings::BrokerSettings;
-use crate::coordinator::{Assignable, Coordinator, CoordinatorThread};
+use crate::coordinator::{Assignable, Coordinator, CoordinatorOptions, CoordinatorThread};
 use crate::definitions::Definitions;
 use crate::deriving::{Deriving, DerivingThread};
 use crate::following::FollowingThreads;
@@ -114,8 +114,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         .build()
         .context("cannot start threads")?;
     let deriving = Arc::new(Deriving::new(Arc::clone(&topics), Arc::clone(&definitions)));
-    let groups = coordinator_options.groups;
-    let opened = Opened { topics, rules, definitions, deriving, groups };
+    let opened = Opened { topics, rules, definitions, deriving, coordinator_options };
     drop(more_time);
     let served = runtime.block_on(serve(options, &operation, opened, coordinating));
     runtime.shutdown_timeout(THREADS_TIME_MAX);
@@ -129,7 +128,7 @@ struct Opened {
     rules: Arc<AccessRules>,
     definitions: Arc<Definitions>,
     deriving: Arc<Deriving>,
-    groups: consumer_groups::Options,
+    coordinator_options: CoordinatorOptions,
 }
 
 async fn serve(
@@ -142,7 +141,7 @@ async fn serve(
         .await
         .with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr()?;
-    let Opened { topics, rules, definitions, deriving, groups } = opened;
+    let Opened { topics, rules, definitions, deriving, coordinator_options } = opened;
     rules.policy.check(address.ip())?;
     let (signals, (stop, stops)) = (Signals::listen()?, watch::channel(false));
     let broker = Arc::new(Broker {
@@ -157,7 +156,7 @@ async fn serve(
         deriving,
         live: live_queries(options, &topics, &rules),
         coordinator,
-        groups,
+        coordinator_options,
         rules,
         buffers: Buffers::default(),
         sessions: SessionCache::new(),

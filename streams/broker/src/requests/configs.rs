@@ -89,7 +89,7 @@ fn configs_of(
             check_node(name)?;
             fixed::of_broker(&context.broker)
         }
-        GROUP => fixed::of_groups(&context.broker.groups),
+        GROUP => fixed::of_groups(&context.broker.coordinator_options.groups),
         CLIENT_METRICS => Vec::new(),
         _ => return Err(no_such_resource()),
     };

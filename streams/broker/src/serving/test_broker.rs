@@ -63,7 +63,7 @@ pub(super) fn broker(storage: &Arc<dyn Storage>, stops: watch::Receiver<bool>) -
         deriving: Arc::new(deriving),
         live: Arc::new(live),
         coordinator,
-        groups: options.groups,
+        coordinator_options: options,
         settings: BrokerSettings::default(),
         rules,
         buffers: Buffers::default(),

@@ -8,6 +8,7 @@ use super::super::text;
 use super::{BOOLEAN, INT, LIST, LONG, STRING, type_of};
 use crate::broker::{Broker, NODE_ID};
 use crate::broker_settings;
+use crate::coordinator::CoordinatorOptions;
 use crate::topics::find_setting;
 
 /// Sources of a setting: dynamic for one broker, dynamic for all brokers, and static.
@@ -42,7 +43,7 @@ impl Fixed {
 pub(super) fn of_broker(broker: &Broker) -> Vec<Fixed> {
     let mut all = of_storage(broker);
     all.extend(of_listener(broker));
-    all.extend(of_coordinator(&broker.groups));
+    all.extend(of_coordinator(&broker.coordinator_options));
     let own = set(broker, &NODE_ID.to_string(), SET_FOR_BROKER);
     let is_own = |name: &str| own.iter().any(|it| it.name == name);
     all.extend(set_for_all(broker).into_iter().filter(|it| !is_own(it.name)));
@@ -99,8 +100,15 @@ fn of_listener(broker: &Broker) -> Vec<Fixed> {
         host => host.to_owned(),
     };
     let advertised = format!("{protocol}://{host}:{}", broker.advertised.port);
+    // Tools such as ksqlDB check rights themselves if there is an authorizer. The rules of access
+    // lists are those of Kafka's class.
+    let authorizer = match broker.rules.has_access_lists() {
+        true => "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        false => "",
+    };
     let mut all = vec![
         Fixed::new("advertised.listeners", STRING, advertised),
+        Fixed::new("authorizer.class.name", STRING, authorizer),
         Fixed::new("listeners", STRING, format!("{protocol}://{}", broker.address)),
         Fixed::new("max.connections", INT, broker.limits.connection_count),
         Fixed::new("socket.request.max.bytes", INT, broker.limits.request_bytes),
@@ -112,9 +120,11 @@ fn of_listener(broker: &Broker) -> Vec<Fixed> {
     all
 }
 
-fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
+fn of_coordinator(options: &CoordinatorOptions) -> Vec<Fixed> {
+    let CoordinatorOptions { groups: options, transactions } = options;
     let consumer_heartbeat = options.consumer_heartbeat_interval_ms;
     let offsets_minutes = options.offsets_retention_ms / 60_000;
+    let id_expiration = transactions.transactional_id_expiration_ms;
     vec![
         Fixed::new("group.consumer.heartbeat.interval.ms", INT, consumer_heartbeat),
         Fixed::new("group.consumer.migration.policy", STRING, options.migration_policy.name()),
@@ -126,6 +136,8 @@ fn of_coordinator(options: &consumer_groups::Options) -> Vec<Fixed> {
         Fixed::new("group.min.session.timeout.ms", INT, options.session_timeout_ms_min),
         Fixed::new("offset.metadata.max.bytes", INT, options.offset_metadata_bytes_max),
         Fixed::new("offsets.retention.minutes", INT, offsets_minutes),
+        Fixed::new("transaction.max.timeout.ms", INT, transactions.transaction_timeout_ms_max),
+        Fixed::new("transactional.id.expiration.ms", INT, id_expiration),
     ]
 }
 
