@@ -824,10 +824,35 @@ fn shown(broker: &Broker, (kind, name): (i8, &str), setting: &str) -> Result<Opt
         .with_resource_type(kind)
         .with_resource_name(text(name))
         .with_configuration_keys(Some(vec![text(setting)]));
-    let request = of::DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let request = of::DescribeConfigsRequest::default()
+        .with_resources(vec![resource])
+        .with_include_synonyms(true);
     let answer = ask(broker, ApiKey::DescribeConfigs, 4, request)?;
     let ResponseKind::DescribeConfigs(it) = answer else { panic!("{answer:?}") };
     Ok(it.results[0].configs.first().cloned())
+}
+
+#[test]
+fn a_default_of_the_broker_is_told_from_kafkas_and_from_the_topics_own_value() -> Result<()> {
+    const OF_KAFKA: (&str, i8) = ("604800000", 5);
+    const OF_BROKER: (&str, i8) = ("1000", 4);
+    let mut broker = Broker::start("--embedded 128M --topic-default retention.ms=1000")?;
+    ensure!(create(&broker, plain("a"))? == 0, "it is made");
+    let is_now = |setting: &str, values: &[(&str, i8)]| -> Result<()> {
+        let shown = shown(&broker, (TOPIC, "a"), setting)?.context("the setting")?;
+        let first = (shown.value.as_deref().unwrap_or(""), shown.config_source);
+        ensure!(first == values[0], "{first:?} is not the first of {values:?}");
+        let synonyms = shown.synonyms.iter();
+        let found: Vec<_> =
+            synonyms.map(|it| (it.value.as_deref().unwrap_or(""), it.source)).collect();
+        ensure!(found == values, "{found:?} is not {values:?}");
+        Ok(())
+    };
+    is_now("segment.ms", &[OF_KAFKA])?;
+    is_now("retention.ms", &[OF_BROKER, OF_KAFKA])?;
+    ensure!(change(&broker, (TOPIC, "a"), "retention.ms", (0, Some("2000")))? == 0, "it is set");
+    is_now("retention.ms", &[("2000", 1), OF_BROKER, OF_KAFKA])?;
+    broker.stop()
 }
 
 #[test]

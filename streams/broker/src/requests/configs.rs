@@ -14,7 +14,7 @@ use kafka_protocol::messages::describe_configs_response::{
 };
 use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
-use super::topics::{SET_BY_DEFAULT, SET_ON_TOPIC};
+use super::topics::values;
 use super::{Context, denied, text};
 use crate::broker::NODE_ID;
 use crate::topics::{Kind, Refusal, SETTINGS, Setting, check_name};
@@ -74,13 +74,11 @@ fn configs_of(
             let (settings, kept) = (topic.settings(), topic.kept());
             let wanted = SETTINGS.iter().filter(|setting| is_wanted(setting.name));
             let shown = wanted.map(|setting| {
-                let (value, is_own) = settings.value(setting, &topics.defaults);
+                let own = settings.own.get(setting.name).map(String::as_str);
                 // The volume's actual class, even if it differs from the settings.
-                let (value, is_own) = match kept.value(setting.name) {
-                    Some(kept) if kept != value => (kept, true),
-                    _ => (value, is_own),
-                };
-                show(setting, value, is_own, request)
+                let value = settings.value(setting, &topics.defaults);
+                let own = kept.value(setting.name).filter(|kept| *kept != value).or(own);
+                show(setting, &values(setting, own, &topics.defaults), request)
             });
             return Ok(shown.collect());
         }
@@ -152,24 +150,17 @@ fn type_of(kind: Kind) -> i8 {
 
 fn show(
     setting: &'static Setting,
-    value: &str,
-    is_own: bool,
+    values: &[(&str, i8)],
     request: &DescribeConfigsRequest,
 ) -> DescribeConfigsResourceResult {
-    let source = if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT };
-    let mut synonyms = Vec::new();
-    if request.include_synonyms {
-        let synonym = |value: &str, source| {
-            DescribeConfigsSynonym::default()
-                .with_name(text(setting.name))
-                .with_value(Some(text(value)))
-                .with_source(source)
-        };
-        if is_own {
-            synonyms.push(synonym(value, SET_ON_TOPIC));
-        }
-        synonyms.push(synonym(setting.default, SET_BY_DEFAULT));
-    }
+    let (value, source) = values[0];
+    let values = values.iter().filter(|_| request.include_synonyms);
+    let synonyms = values.map(|(value, source)| {
+        DescribeConfigsSynonym::default()
+            .with_name(text(setting.name))
+            .with_value(Some(text(*value)))
+            .with_source(*source)
+    });
     let documentation = match (request.include_documentation, setting.meaning) {
         (false, _) => None,
         (true, "") => Some(text("accepted for compatibility with clients; it has no effect")),
@@ -180,6 +171,6 @@ fn show(
         .with_value(Some(text(value)))
         .with_config_source(source)
         .with_config_type(type_of(setting.kind))
-        .with_synonyms(synonyms)
+        .with_synonyms(synonyms.collect())
         .with_documentation(documentation)
 }

@@ -21,14 +21,28 @@ use uuid::Uuid;
 
 use super::{Context, denied, on_blocking_thread, text};
 use crate::broker::NODE_ID;
-use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS, TopicSettings};
+use crate::topics::{NewTopic, OpenTopic, Refusal, SETTINGS, Setting, TopicSettings};
 
 /// Requests the broker's default.
 const DEFAULT: i32 = -1;
 
-/// Sources of a setting, with Kafka's codes.
-pub(super) const SET_ON_TOPIC: i8 = 1;
-pub(super) const SET_BY_DEFAULT: i8 = 5;
+/// Sources of a setting, with Kafka's codes: the topic's owner, the broker's options, and Kafka's
+/// default.
+const SET_ON_TOPIC: i8 = 1;
+const SET_BY_BROKER: i8 = 4;
+const SET_BY_DEFAULT: i8 = 5;
+
+/// Returns the values of a setting with their sources. The first one is in effect.
+pub(super) fn values<'a>(
+    setting: &'static Setting,
+    own: Option<&'a str>,
+    defaults: &'a BTreeMap<String, String>,
+) -> Vec<(&'a str, i8)> {
+    let own = own.map(|value| (value, SET_ON_TOPIC));
+    let of_broker = defaults.get(setting.name).map(|value| (value.as_str(), SET_BY_BROKER));
+    let values = own.into_iter().chain(of_broker).chain([(setting.default, SET_BY_DEFAULT)]);
+    values.collect()
+}
 
 pub(super) async fn create(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse {
     on_blocking_thread(context.client.owner(), move || {
@@ -180,11 +194,12 @@ fn created(
     }
     let defaults = &context.broker.topics.defaults;
     let configs = SETTINGS.iter().map(|setting| {
-        let (value, is_own) = settings.value(setting, defaults);
+        let own = settings.own.get(setting.name).map(String::as_str);
+        let (value, source) = values(setting, own, defaults)[0];
         CreatableTopicConfigs::default()
             .with_name(text(setting.name))
             .with_value(Some(text(value)))
-            .with_config_source(if is_own { SET_ON_TOPIC } else { SET_BY_DEFAULT })
+            .with_config_source(source)
     });
     result
         .with_num_partitions(i32::try_from(partition_count).expect("they have a limit"))

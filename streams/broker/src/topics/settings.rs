@@ -397,14 +397,13 @@ impl TopicSettings {
         }
     }
 
-    /// Returns a setting's value, and whether the topic's owner set it.
+    /// Returns the value of a setting that is in effect.
     pub(crate) fn value<'a>(
         &'a self,
         setting: &'static Setting,
         defaults: &'a BTreeMap<String, String>,
-    ) -> (&'a str, bool) {
-        let values = Values { own: &self.own, defaults };
-        (values.text(setting.name), self.own.contains_key(setting.name))
+    ) -> &'a str {
+        Values { own: &self.own, defaults }.text(setting.name)
     }
 }
 
