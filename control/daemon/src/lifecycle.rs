@@ -198,10 +198,9 @@ impl Daemon {
         let watch = start_watch(config, events);
         let tasks = Arc::<Tasks>::default();
         let (role, keeper, catalog) = start_role(config, &engine, around, &tasks)?;
-        let promotion = match role {
-            Role::Primary(_) => standby::promotion_at_start(&config.state_dir),
-            Role::Standby(_) => None,
-        };
+        let is_primary = matches!(role, Role::Primary(_));
+        let promotion =
+            is_primary.then(|| standby::promotion_at_start(&config.state_dir)).flatten();
         resources.start_exports();
         readiness.starting("starting exports and taking over devices");
         let scrubber = Scrubber::start(&config.scrub, Arc::clone(&engine), Arc::clone(events))?;
@@ -251,7 +250,7 @@ impl Daemon {
             usages: UsageCache::default(),
             started: Instant::now(),
         });
-        if let Role::Primary(_) = service.role {
+        if is_primary {
             service.restore_exports();
             service.restore_attachments();
         }

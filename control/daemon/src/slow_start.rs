@@ -1,5 +1,5 @@
-//! Care for a start that takes long: more time from the service manager while it makes progress, and
-//! a warning with its current step, such as a disk or a store that does not answer.
+//! Care for a start that takes long: more time from the service manager while it makes progress,
+//! and a warning with its current step, such as a disk or a store that does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;

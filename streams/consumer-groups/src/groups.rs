@@ -178,8 +178,8 @@ impl Groups {
         self.bytes.total()
     }
 
-    /// Returns what uses the memory of groups, if a request was refused for the limits of all groups
-    /// since the last call. Reads all groups.
+    /// Returns what uses the memory of groups, if a request was refused for the limits of all
+    /// groups since the last call. Reads all groups.
     pub fn take_refusal(&mut self) -> Option<Usage> {
         if !std::mem::take(&mut self.is_refusing) {
             return None;

@@ -1,6 +1,6 @@
-//! Locks for changes of volumes. Changes of one volume and of its snapshots run one at a time; those
-//! of other volumes do not wait for them. Volumes are locked by name, so that names which are still
-//! free are locked too.
+//! Locks for changes of volumes. Changes of one volume and of its snapshots run one at a time;
+//! those of other volumes do not wait for them. Volumes are locked by name, so that names which are
+//! still free are locked too.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard};

@@ -1,10 +1,10 @@
 //! Operations of the REST interface, in types of the API. They combine the engine, the exports and
 //! the lists of attachments and exports.
 //!
-//! Operations that change a volume lock it, so that it is not deleted while it is being attached. The
-//! holder may wait for the kernel, the journal's disk or the image store; changes of other volumes
-//! do not wait for it. Read-only operations do not lock. Lock order: volumes, then a list, whose
-//! lock is held inside the list alone.
+//! Operations that change a volume lock it, so that it is not deleted while it is being attached.
+//! The holder may wait for the kernel, the journal's disk or the image store; changes of other
+//! volumes do not wait for it. Read-only operations do not lock. Lock order: volumes, then a list,
+//! whose lock is held inside the list alone.
 
 mod attachments;
 mod change;
