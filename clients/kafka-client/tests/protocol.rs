@@ -187,7 +187,7 @@ async fn a_group_that_never_settles_is_joined_for_a_limited_time() {
         let client = Arc::new(Client::new(&address, settings));
         let topics = BTreeSet::from(["t".to_owned()]);
         let joined = Membership::join(client, "g", topics, membership).await;
-        let error = joined.err().expect("no generation is complete");
+        let error = joined.expect_err("no generation is complete");
         assert_eq!(error.to_string(), "cannot join group \"g\" within 1.5s");
         assert_eq!(error.kind(), ErrorKind::Refused(answer));
         let cause = source(&error);
@@ -214,7 +214,7 @@ async fn a_member_id_is_required_at_most_once() {
     let client = Arc::new(Client::new(&address, settings()));
     let topics = BTreeSet::from(["t".to_owned()]);
     let joined = Membership::join(client, "g", topics, MembershipSettings::default()).await;
-    let error = joined.err().expect("no member id is accepted");
+    let error = joined.expect_err("no member id is accepted");
     assert_eq!(error.refusal(), Some(ResponseError::MemberIdRequired));
 }
 
