@@ -29,10 +29,6 @@ impl OptimizerRule for FiltersAbove {
         self.0.apply_order()
     }
 
-    fn supports_rewrite(&self) -> bool {
-        true
-    }
-
     fn rewrite(
         &self,
         plan: LogicalPlan,

@@ -486,7 +486,11 @@ fn of_server(name: &str) -> Option<SqlError> {
 
 /// Returns whether PostgreSQL has a parameter that has no value here.
 fn has_no_value(name: &str) -> bool {
-    WITHOUT_EFFECT.split_whitespace().any(|it| it == name) || of_server(name).is_some()
+    has_no_effect(name) || of_server(name).is_some()
+}
+
+fn has_no_effect(name: &str) -> bool {
+    WITHOUT_EFFECT.split_whitespace().any(|it| it == name)
 }
 
 fn invalid(name: &str, value: &str) -> SqlError {
@@ -548,9 +552,7 @@ fn form_of(name: &str, value: &str, now: impl Fn() -> String) -> Result<Option<S
 
 /// Returns whether a session can set a parameter. Names with a point are for clients to choose.
 fn is_known(name: &str) -> bool {
-    name.contains('.')
-        || DEFAULTS.iter().any(|it| it.0 == name)
-        || WITHOUT_EFFECT.split_whitespace().any(|it| it == name)
+    name.contains('.') || DEFAULTS.iter().any(|it| it.0 == name) || has_no_effect(name)
 }
 
 /// Writes a time in the largest unit in which it is a whole number, as PostgreSQL does.
